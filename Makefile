@@ -1,0 +1,51 @@
+# One target for each thing that people do. Every target sets up what it needs on a machine that has
+# only Python 3.11 or later and make.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WORKERS ?= 2
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test test-quick lint format lock clean
+
+help: ## Show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Create .venv with the locked dependencies and this package
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mcfo needs Python 3.11 or later, but $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2])'
+	@echo "Setting up $(VENV) (once; a few minutes on a slow network)"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: $(READY) ## See the library work: filter, smooth, compare with the exact answer, draw a picture
+	@$(BIN)/mcfo demo
+
+test: $(READY) ## Run every test
+	@$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+test-quick: $(READY) ## Run the tests that are not marked slow
+	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" $(ARGS)
+
+lint: $(READY) ## Check format, style and types
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/basedpyright
+
+format: $(READY) ## Rewrite the sources in the project's format
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: $(READY) ## Resolve the dependencies again and write requirements.lock
+	@$(BIN)/python -m pip install --quiet uv
+	@$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.11 --upgrade \
+	  --generate-hashes --no-header --no-emit-index-url --quiet -o requirements.lock
+
+clean: ## Remove the environment and everything that tools cached
+	rm -rf $(VENV) .pytest_cache .ruff_cache dist
+	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

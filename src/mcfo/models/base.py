@@ -1,0 +1,85 @@
+"""What a model is: p(z, x) for one particle of one sequence."""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+
+from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Observation
+
+
+class Model(eqx.Module):
+    """A generative model p_θ(z_1:T, x_1:T) = ∏_t p(z_t | h_t-1) p(x_t | z_t, h_t-1); its arrays are θ.
+
+    The *memory* h_t is all that a particle keeps of z_1:t and x_1:t: the LSTM's state of a VRNN, the last latent of
+    a Markov model. Every method speaks of one particle of one sequence; the samplers add the other axes by `vmap`.
+    """
+
+    @abc.abstractmethod
+    def start(self, inputs: Inputs) -> Memory:
+        """h_0, what a particle remembers before the first step; `inputs` are u_1."""
+
+    @abc.abstractmethod
+    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
+        """p(z_1 | h_0, u_1)."""
+
+    @abc.abstractmethod
+    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
+        """p(z_t | h_t-1, u_t) for t > 1."""
+
+    @abc.abstractmethod
+    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
+        """p(x_t | z_t, h_t-1, u_t), with event shape (dimensions,)."""
+
+    @abc.abstractmethod
+    def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
+        """h_t from h_t-1, z_t and x_t. What is missing in x_t has been drawn from the emission."""
+
+
+class MarkovModel(Model):
+    """A model whose memory is the last latent; before the first step it is None.
+
+    Write `initial`, `transition` and `emission`.
+    """
+
+    def start(self, inputs: Inputs) -> Memory:  # noqa: ARG002
+        return None
+
+    def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:  # noqa: ARG002
+        return latent
+
+
+def simulate(
+    model: Model,
+    steps: int,
+    *,
+    key: Key,
+    inputs: Float[Array, "steps inputs"] | None = None,
+) -> tuple[Shaped[Array, "steps *latent"], Shaped[Array, "steps dimensions"]]:
+    """Draws latents and observations of one sequence from the model."""
+    if steps < 1:
+        raise ValueError(f"Cannot simulate {steps} steps. Ask for at least one.")
+    if inputs is not None and len(inputs) != steps:
+        raise ValueError(f"There are {len(inputs)} rows of inputs for {steps} steps. Give one row a step.")
+    return _simulate(model, inputs, jax.random.split(key, steps))
+
+
+@eqx.filter_jit
+def _simulate(model, inputs, keys):
+    def draw(memory, prior, now, key):
+        latent_key, observation_key = jax.random.split(key)
+        latent = prior.sample(latent_key)
+        observation = model.emission(memory, latent, now).sample(observation_key)
+        return model.advance(memory, latent, observation), (latent, observation)
+
+    def step(memory, now_and_key):
+        now, key = now_and_key
+        return draw(memory, model.transition(memory, now), now, key)
+
+    first, rest = jax.tree.map(lambda a: a[0], inputs), jax.tree.map(lambda a: a[1:], inputs)
+    start = model.start(first)
+    memory, begun = draw(start, model.initial(start, first), first, keys[0])
+    _, continued = jax.lax.scan(step, memory, (rest, keys[1:]))
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), begun, continued)

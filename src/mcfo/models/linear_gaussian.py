@@ -1,0 +1,170 @@
+"""Linear Gaussian state-space models, the only ones here whose every law is known exactly."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import jax.scipy as jsp
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from mcfo.covariance import Covariance
+from mcfo.models.base import MarkovModel
+from mcfo.types import Distribution, Inputs, Latent, Memory
+
+
+class Conditioned(NamedTuple):
+    """How an observation changes a Gaussian law of the latent: z | x ~ N(mean + gain (x - C mean - c), covariance)."""
+
+    gain: Float[Array, "latent dimensions"]
+    covariance: Float[Array, "latent latent"]
+    innovation_factor: Float[Array, "dimensions dimensions"]
+
+
+class LinearGaussian(MarkovModel):
+    """z_1 ~ N(m, P);  z_t = A z_t-1 + B u_t + a + N(0, Q);  x_t = C z_t + D u_t + c + N(0, R).
+
+    Covariances may be matrices, vectors of variances (diagonal) or, in one dimension, one number. Offsets a, c and
+    the input matrices B, D may be left out.
+    """
+
+    initial_mean: Float[Array, " latent"]
+    initial_noise: Covariance
+    transition_matrix: Float[Array, "latent latent"]
+    transition_noise: Covariance
+    emission_matrix: Float[Array, "dimensions latent"]
+    emission_noise: Covariance
+    transition_offset: Float[Array, " latent"] | None
+    emission_offset: Float[Array, " dimensions"] | None
+    transition_inputs: Float[Array, "latent inputs"] | None
+    emission_inputs: Float[Array, "dimensions inputs"] | None
+
+    def __init__(
+        self,
+        *,
+        initial_mean: ArrayLike,
+        initial_covariance: ArrayLike,
+        transition_matrix: ArrayLike,
+        transition_covariance: ArrayLike,
+        emission_matrix: ArrayLike,
+        emission_covariance: ArrayLike,
+        transition_offset: ArrayLike | None = None,
+        emission_offset: ArrayLike | None = None,
+        transition_inputs: ArrayLike | None = None,
+        emission_inputs: ArrayLike | None = None,
+    ):
+        self.initial_mean = jnp.atleast_1d(jnp.asarray(initial_mean, float))
+        self.transition_matrix = jnp.atleast_2d(jnp.asarray(transition_matrix, float))
+        self.emission_matrix = jnp.atleast_2d(jnp.asarray(emission_matrix, float))
+        self.initial_noise = Covariance.from_matrix(initial_covariance, name="initial_covariance")
+        self.transition_noise = Covariance.from_matrix(transition_covariance, name="transition_covariance")
+        self.emission_noise = Covariance.from_matrix(emission_covariance, name="emission_covariance")
+        self.transition_offset = _optional(transition_offset, jnp.atleast_1d)
+        self.emission_offset = _optional(emission_offset, jnp.atleast_1d)
+        self.transition_inputs = _optional(transition_inputs, jnp.atleast_2d)
+        self.emission_inputs = _optional(emission_inputs, jnp.atleast_2d)
+
+    def __check_init__(self):
+        latent, dimensions = self.latent_size, self.observed_size
+        wanted = {
+            "initial_mean": (latent,),
+            "transition_matrix": (latent, latent),
+            "emission_matrix": (dimensions, latent),
+            "transition_offset": (latent,),
+            "emission_offset": (dimensions,),
+        }
+        for name, shape in wanted.items():
+            array = getattr(self, name)
+            if array is not None and array.shape != shape:
+                raise ValueError(
+                    f"{name} has shape {array.shape}, but {shape} is wanted for {latent} latent and {dimensions} "
+                    "observed dimensions (taken from transition_matrix and emission_matrix)."
+                )
+        for name, size in (
+            ("initial_covariance", latent),
+            ("transition_covariance", latent),
+            ("emission_covariance", dimensions),
+        ):
+            noise: Covariance = getattr(self, name.replace("covariance", "noise"))
+            if noise.size != size:
+                raise ValueError(f"{name} is of size {noise.size}, but {size} is wanted. Give a matrix of that size.")
+        for name, rows in (("transition_inputs", latent), ("emission_inputs", dimensions)):
+            array = getattr(self, name)
+            if array is not None and array.shape[0] != rows:
+                raise ValueError(f"{name} has shape {array.shape}, but {rows} rows are wanted, one for each output.")
+
+    @classmethod
+    def scalar(
+        cls,
+        theta_1: float,
+        theta_2: float,
+        *,
+        transition_variance: float = 1.0,
+        emission_variance: float = 1.0,
+        initial_mean: float = 0.5,
+        initial_variance: float = 1.0,
+    ) -> LinearGaussian:
+        """The paper's model: z_t = θ_1 z_t-1 + N(0, Σ_Q), x_t = θ_2 z_t + N(0, Σ_R), z_1 ~ N(μ_0, σ_0²)."""
+        return cls(
+            initial_mean=initial_mean,
+            initial_covariance=initial_variance,
+            transition_matrix=theta_1,
+            transition_covariance=transition_variance,
+            emission_matrix=theta_2,
+            emission_covariance=emission_variance,
+        )
+
+    @property
+    def latent_size(self) -> int:
+        return self.transition_matrix.shape[-1]
+
+    @property
+    def observed_size(self) -> int:
+        return self.emission_matrix.shape[-2]
+
+    def transition_mean(self, latent: Float[Array, " latent"], inputs: Inputs) -> Float[Array, " latent"]:
+        """A z + B u + a."""
+        return _affine(self.transition_matrix, latent, self.transition_offset, self.transition_inputs, inputs)
+
+    def emission_mean(self, latent: Float[Array, " latent"], inputs: Inputs) -> Float[Array, " dimensions"]:
+        """C z + D u + c."""
+        return _affine(self.emission_matrix, latent, self.emission_offset, self.emission_inputs, inputs)
+
+    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:  # noqa: ARG002
+        return self.initial_noise.gaussian(self.initial_mean)
+
+    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
+        return self.transition_noise.gaussian(self.transition_mean(memory, inputs))
+
+    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:  # noqa: ARG002
+        return self.emission_noise.gaussian(self.emission_mean(latent, inputs))
+
+    def condition(
+        self, covariance: Float[Array, "latent latent"], observed: Bool[Array, " dimensions"]
+    ) -> Conditioned:
+        """The gain P Cᵀ S⁻¹, the covariance (I - G C) P and the Cholesky factor of S = C P Cᵀ + R, for a prior
+        covariance P and the observed dimensions of x alone."""
+        # A missing dimension sees nothing of the latent, and has a unit noise of its own, which adds nothing.
+        emission = jnp.where(observed[:, None], self.emission_matrix, 0.0)
+        both = observed[:, None] & observed[None, :]
+        noise = jnp.where(both, self.emission_noise.matrix, jnp.eye(self.observed_size))
+        factor = jnp.linalg.cholesky(emission @ covariance @ emission.T + noise)
+        gain = jsp.linalg.cho_solve((factor, True), emission @ covariance).T
+        rest = jnp.eye(self.latent_size) - gain @ emission
+        # Joseph's form stays symmetric and positive definite in floating point.
+        return Conditioned(gain, rest @ covariance @ rest.T + gain @ noise @ gain.T, factor)
+
+
+def _optional(value, shape):
+    return None if value is None else shape(jnp.asarray(value, float))
+
+
+def _affine(matrix, latent, offset, input_matrix, inputs):
+    mean = matrix @ latent
+    if offset is not None:
+        mean = mean + offset
+    if input_matrix is not None:
+        if inputs is None:
+            raise ValueError("The model has input matrices but the sequence has no inputs. Give Sequence(inputs=...).")
+        mean = mean + input_matrix @ inputs
+    return mean

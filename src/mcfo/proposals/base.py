@@ -1,0 +1,46 @@
+"""What a proposal is: q(z | x) for one particle of one sequence; and the simplest one."""
+
+import abc
+
+import equinox as eqx
+
+from mcfo.sequences import Sequence
+from mcfo.types import Context, Distribution, Memory
+
+
+class Proposal(eqx.Module):
+    """A proposal q_φ(z_t | h_t-1, x_1:T); its arrays are φ.
+
+    `encode` sees a whole sequence, once, before the particles move. What it returns has the time in front and
+    reaches `initial` and `step` one step at a time. The model's own law of the latent is handed over as `prior`, so
+    that a proposal can start from it or correct it.
+    """
+
+    @abc.abstractmethod
+    def encode(self, sequence: Sequence) -> Context:
+        """Everything that the steps need of the observations, masks and inputs; time is the first axis."""
+
+    @abc.abstractmethod
+    def initial(self, prior: Distribution, context: Context) -> Distribution:
+        """q(z_1 | x)."""
+
+    @abc.abstractmethod
+    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:
+        """q(z_t | h_t-1, x) for t > 1."""
+
+
+class Bootstrap(Proposal):
+    """Proposes from the model's own transition, blind to the observation.
+
+    The weight is then the emission density alone: correct for every model, wasteful when observations are precise.
+    Gordon, Salmond and Smith (1993).
+    """
+
+    def encode(self, sequence: Sequence) -> Context:  # noqa: ARG002
+        return None
+
+    def initial(self, prior: Distribution, context: Context) -> Distribution:  # noqa: ARG002
+        return prior
+
+    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:  # noqa: ARG002
+        return prior

@@ -1,0 +1,147 @@
+"""Gaussian proposals: the paper's affine one, and the locally optimal one of a linear Gaussian model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, ArrayLike, Bool, Float
+
+from mcfo.covariance import Covariance
+from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.proposals.base import Proposal
+from mcfo.sequences import Sequence
+from mcfo.types import Context, Distribution, Memory
+
+
+class AffineGaussian(Proposal):
+    """q(z_1 | x_1) = N(φ_1 x_1 + φ_2, Σ_q,1);  q(z_t | z_t-1, x_t) = N(φ_3 z_t-1 + φ_4 x_t + φ_5, Σ_q,t).
+
+    The paper's proposal, for vectors. At a step where any dimension of x_t is missing the mean and the variances
+    are the prior's: an affine map of half an observation means nothing.
+    """
+
+    initial_weight: Float[Array, "latent dimensions"]
+    initial_offset: Float[Array, " latent"]
+    initial_noise: Covariance
+    latent_weight: Float[Array, "latent latent"]
+    observation_weight: Float[Array, "latent dimensions"]
+    offset: Float[Array, " latent"]
+    noise: Covariance
+
+    def __init__(
+        self,
+        *,
+        initial_weight: ArrayLike,
+        initial_offset: ArrayLike,
+        initial_covariance: ArrayLike,
+        latent_weight: ArrayLike,
+        observation_weight: ArrayLike,
+        offset: ArrayLike,
+        covariance: ArrayLike,
+    ):
+        self.initial_weight = jnp.atleast_2d(jnp.asarray(initial_weight, float))
+        self.initial_offset = jnp.atleast_1d(jnp.asarray(initial_offset, float))
+        self.initial_noise = Covariance.from_matrix(initial_covariance, name="initial_covariance")
+        self.latent_weight = jnp.atleast_2d(jnp.asarray(latent_weight, float))
+        self.observation_weight = jnp.atleast_2d(jnp.asarray(observation_weight, float))
+        self.offset = jnp.atleast_1d(jnp.asarray(offset, float))
+        self.noise = Covariance.from_matrix(covariance)
+
+    @classmethod
+    def optimal(cls, model: LinearGaussian) -> AffineGaussian:
+        """The locally optimal proposal p(z_t | z_t-1, x_t) in affine form: the paper's φ* and Σ_q.
+
+        With the gain G = Q Cᵀ (C Q Cᵀ + R)⁻¹: φ_3 = (I - G C) A, φ_4 = G, φ_5 = (I - G C) a - G c and
+        Σ_q,t = (I - G C) Q; at the first step the same with the initial law, N(m, P), in the place of the prior.
+        """
+        if model.transition_inputs is not None or model.emission_inputs is not None:
+            raise ValueError(
+                "An affine proposal has no inputs, so it cannot be optimal for a model with inputs. Use "
+                "LocallyOptimal(model)."
+            )
+        everything = jnp.ones(model.observed_size, bool)
+        first = model.condition(model.initial_noise.matrix, everything)
+        later = model.condition(model.transition_noise.matrix, everything)
+        unseen = jnp.eye(model.latent_size) - later.gain @ model.emission_matrix
+        first_unseen = jnp.eye(model.latent_size) - first.gain @ model.emission_matrix
+        emission_offset = jnp.zeros(model.observed_size) if model.emission_offset is None else model.emission_offset
+        transition_offset = jnp.zeros(model.latent_size) if model.transition_offset is None else model.transition_offset
+        return cls(
+            initial_weight=first.gain,
+            initial_offset=first_unseen @ model.initial_mean - first.gain @ emission_offset,
+            initial_covariance=first.covariance,
+            latent_weight=unseen @ model.transition_matrix,
+            observation_weight=later.gain,
+            offset=unseen @ transition_offset - later.gain @ emission_offset,
+            covariance=later.covariance,
+        )
+
+    def encode(self, sequence: Sequence) -> Context:
+        complete = None if sequence.observed is None else jnp.all(sequence.observed, axis=-1)
+        return sequence.observations.astype(self.offset.dtype), complete
+
+    def initial(self, prior: Distribution, context: Context) -> Distribution:
+        observation, complete = context
+        mean = self.initial_weight @ observation + self.initial_offset
+        return _unless_missing(self.initial_noise, mean, prior, complete)
+
+    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:
+        observation, complete = context
+        mean = self.latent_weight @ memory + self.observation_weight @ observation + self.offset
+        return _unless_missing(self.noise, mean, prior, complete)
+
+
+class LocallyOptimal(Proposal):
+    """p(z_t | z_t-1, x_t) of a linear Gaussian model, whatever is missing in x_t.
+
+    Minimises the variance of the weight given the past, which is then p(x_t | z_t-1): it still varies with the
+    history. It holds the model for which it is optimal. Doucet, Godsill and Andrieu (2000), proposition 2.
+    """
+
+    model: LinearGaussian
+
+    def encode(self, sequence: Sequence) -> Context:
+        model = self.model
+        observations = sequence.observations.astype(model.initial_mean.dtype)
+        observed = sequence.observed
+        if observed is None:
+            observed = jnp.ones((1, 1), bool)
+        first = _gain_and_factor(model, model.initial_noise, observed[0])
+        rest = jax.vmap(lambda mask: _gain_and_factor(model, model.transition_noise, mask))(observed)
+        # The first step's law is another one; one table with it in front keeps the scan's contexts alike.
+        gains, factors = jax.tree.map(
+            lambda table, begin: jnp.broadcast_to(table, (sequence.steps, *table.shape[1:])).at[0].set(begin), rest, first
+        )
+        return observations, sequence.inputs, gains, factors
+
+    def initial(self, prior: Distribution, context: Context) -> Distribution:
+        return self._posterior(prior, context)
+
+    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:  # noqa: ARG002
+        return self._posterior(prior, context)
+
+    def _posterior(self, prior: Any, context: Context) -> Distribution:
+        observation, inputs, gain, factor = context
+        mean = prior.mean + gain @ (observation - self.model.emission_mean(prior.mean, inputs))
+        if self.model.latent_size == 1:
+            return dist.Normal(mean, factor[0]).to_event(1)
+        return dist.MultivariateNormal(mean, scale_tril=factor)
+
+
+def _gain_and_factor(model: LinearGaussian, prior: Covariance, observed: Bool[Array, " #dimensions"]):
+    observed = jnp.broadcast_to(observed, (model.observed_size,))
+    posterior = model.condition(prior.matrix, observed)
+    return posterior.gain, jnp.linalg.cholesky(posterior.covariance)
+
+
+def _unless_missing(noise: Covariance, mean: Array, prior: Any, complete: Bool[Array, ""] | None) -> Distribution:
+    if complete is None:
+        return noise.gaussian(mean)
+    mean = jnp.where(complete, mean, prior.mean)
+    deviations = jnp.sqrt(prior.variance)
+    if noise.below is None:
+        return dist.Normal(mean, jnp.where(complete, jnp.exp(noise.log_diagonal), deviations)).to_event(1)
+    return dist.MultivariateNormal(mean, scale_tril=jnp.where(complete, noise.factor, jnp.diag(deviations)))

@@ -1,0 +1,266 @@
+"""One time series as the samplers read it: values, what is missing, inputs, length and number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Listing
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
+
+from mcfo.types import Context, Inputs, Observation
+
+
+class Frame(eqx.Module):
+    """One step of one sequence.
+
+    It knows whose step it is (`number`) and which (`time`), because random numbers belong to a sequence and a
+    step: windows, padding and the order in a batch then change nothing.
+    """
+
+    observation: Observation
+    observed: Bool[Array, " #dimensions"] | None
+    inputs: Inputs
+    context: Context
+    present: Bool[Array, ""] | None
+    time: Int[Array, ""]
+    number: Int[Array, ""]
+
+
+class Sequence(eqx.Module):
+    """A series x_1:T with one mask for each step and observed dimension, and optional inputs u_1:T.
+
+    `observed` is None where nothing is missing, and has one column where steps are missing whole (which any emission
+    can leave out, while single dimensions can only be left out of one that factorises). `length` is None where
+    nothing is padding. A *missing* step is one of the model's steps (the latent moves on
+    unseen); a *padded* step does not exist: no particle moves, no random number is used, nothing is resampled.
+
+    Make one with [`Sequence.from_values`][], which checks the data. A batch is a `Sequence` whose arrays have
+    one more axis in front: see [`stack`][].
+    """
+
+    observations: Shaped[Array, "steps dimensions"]
+    observed: Bool[Array, "steps #dimensions"] | None
+    inputs: Float[Array, "steps inputs"] | None
+    length: Int[Array, ""] | None
+    number: Int[Array, ""]
+
+    @classmethod
+    def from_values(
+        cls,
+        values: ArrayLike,
+        *,
+        observed: ArrayLike | None = None,
+        inputs: ArrayLike | None = None,
+        number: int = 0,
+    ) -> Sequence:
+        """Reads and checks one series.
+
+        **Arguments:**
+
+        - `values`: shape (steps, dimensions), or (steps,) for one dimension. NaN means missing.
+        - `observed`: True where a value was observed; shape (steps, dimensions) or (steps,). Values are ignored
+          where it is False. Whatever is NaN is missing as well.
+        - `inputs`: exogenous inputs, shape (steps, inputs) or (steps,); every one must be finite.
+        - `number`: which of a data set's series this is. Random numbers follow it.
+        """
+        observations = _table(values, "observations")
+        missing = np.isnan(observations) if np.issubdtype(observations.dtype, np.floating) else None
+        mask = None if missing is None or not missing.any() else ~missing
+        if observed is not None:
+            given = _mask(observed, observations.shape)
+            mask = given if mask is None else given & mask
+        if mask is not None and not mask.any():
+            raise ValueError(
+                f"All {observations.size} values of the series are missing. Remove the series, or give at "
+                "least one observation: a likelihood needs something to explain."
+            )
+        _require_finite(observations, mask, "observations")
+        if inputs is not None:
+            inputs = _table(inputs, "inputs").astype(_float_dtype())
+            if len(inputs) != len(observations):
+                raise ValueError(
+                    f"There are {len(observations)} observations but {len(inputs)} inputs. Give one row of "
+                    "inputs for each step, also where the observation is missing."
+                )
+            if np.isnan(inputs).any():
+                row = int(np.argwhere(np.isnan(inputs))[0, 0])
+                raise ValueError(
+                    f"inputs[{row}] is NaN. Inputs cannot be missing: fill the gap, or make the column an "
+                    "observation."
+                )
+            _require_finite(inputs, None, "inputs")
+        if mask is not None:
+            whole = (mask == mask[:, :1]).all()
+            mask = None if mask.all() else jnp.asarray(mask[:, :1] if whole else mask)
+        return cls(
+            observations=jnp.asarray(observations),
+            observed=mask,
+            inputs=None if inputs is None else jnp.asarray(inputs),
+            length=None,
+            number=jnp.asarray(number, jnp.int32),
+        )
+
+    @property
+    def steps(self) -> int:
+        """The number of steps, padding included; it is static."""
+        return self.observations.shape[-2]
+
+    def pad(self, steps: int) -> Sequence:
+        """The same series followed by padding up to `steps`; no likelihood changes."""
+        extra = steps - self.steps
+        if extra < 0:
+            raise ValueError(f"Cannot pad a series of {self.steps} steps to {steps}. Ask for at least {self.steps}.")
+        length = jnp.asarray(self.steps, jnp.int32) if self.length is None else self.length
+
+        def lengthen(array):
+            return None if array is None else jnp.pad(array, ((0, extra), (0, 0)))
+
+        return Sequence(
+            observations=lengthen(self.observations),  # pyright: ignore[reportArgumentType]
+            observed=lengthen(self.observed),
+            inputs=lengthen(self.inputs),
+            length=length,
+            number=self.number,
+        )
+
+    def present(self) -> Bool[Array, " steps"] | None:
+        """True at the steps that exist; None if all do."""
+        return None if self.length is None else jnp.arange(self.steps) < self.length
+
+    def sanitised(self) -> Sequence:
+        """The same series with a harmless value in every masked or padded place.
+
+        Masked terms are multiplied out of likelihoods by a `where`, whose gradient is still NaN if the branch not
+        taken is. So what stands there must be a value that the emission accepts: the first observed one of the
+        same dimension, which is inside any support.
+        """
+        known = self.observed
+        present = self.present()
+        if present is not None:
+            known = present[:, None] if known is None else known & present[:, None]
+        if known is None:
+            return self
+        known = jnp.broadcast_to(known, self.observations.shape)
+        first = jnp.take_along_axis(self.observations, jnp.argmax(known, axis=0)[None], axis=0)
+        fill = jnp.where(jnp.any(known, axis=0, keepdims=True), first, jnp.zeros_like(first))
+        clean = eqx.tree_at(lambda s: s.observations, self, jnp.where(known, self.observations, fill))
+        if self.inputs is not None and present is not None:
+            inputs = jnp.where(present[:, None], self.inputs, 0)
+            clean = eqx.tree_at(lambda s: s.inputs, clean, inputs)
+        return clean
+
+    def frames(self, contexts: Context) -> Frame:
+        """All steps as one [`Frame`][] whose arrays have the time in front, as `jax.lax.scan` takes them."""
+        steps = self.steps
+        return Frame(
+            observation=self.observations,
+            observed=self.observed,
+            inputs=self.inputs,
+            context=contexts,
+            present=self.present(),
+            time=jnp.arange(steps, dtype=jnp.int32),
+            number=jnp.broadcast_to(self.number, (steps,)),
+        )
+
+
+def stack(sequences: Listing[Sequence]) -> Sequence:
+    """A batch of ragged series: each padded to the longest, with one more axis in front.
+
+    Series that all have the default number are numbered by their place, so that each has random numbers of its own;
+    otherwise their numbers must differ.
+    """
+    if not sequences:
+        raise ValueError("Cannot stack an empty list of sequences. Give at least one.")
+    dimensions = {sequence.observations.shape[1] for sequence in sequences}
+    if len(dimensions) > 1:
+        raise ValueError(
+            f"The series have different numbers of observed dimensions: {sorted(dimensions)}. Give every series "
+            "the same columns, with NaN in those that it lacks."
+        )
+    if len({sequence.inputs is None for sequence in sequences}) > 1:
+        raise ValueError("Some series have inputs and others have none. Give inputs to all of them, or to none.")
+    numbers = [int(sequence.number) for sequence in sequences]
+    if not any(numbers):
+        numbers = list(range(len(sequences)))
+    if len(set(numbers)) < len(numbers):
+        raise ValueError(
+            f"Two of the series have the same number ({numbers}), so they would share their random numbers. Give each "
+            "its own, Sequence.from_values(..., number=...), or none any."
+        )
+    ragged = len({sequence.steps for sequence in sequences}) > 1 or any(s.length is not None for s in sequences)
+    columns = max((0 if s.observed is None else s.observed.shape[1] for s in sequences), default=0)
+    longest = max(sequence.steps for sequence in sequences)
+
+    def alike(sequence: Sequence, number: int) -> Sequence:
+        sequence = eqx.tree_at(lambda s: s.number, sequence, jnp.asarray(number, jnp.int32))
+        if columns:
+            mask = jnp.ones((1, 1), bool) if sequence.observed is None else sequence.observed
+            mask = jnp.broadcast_to(mask, (sequence.steps, columns))
+            sequence = eqx.tree_at(lambda s: s.observed, sequence, mask, is_leaf=lambda x: x is None)
+        return sequence.pad(longest) if ragged else sequence
+
+    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(alike, sequences, numbers))
+
+
+def _float_dtype() -> np.dtype:
+    return jnp.zeros(()).dtype
+
+
+def _table(values: ArrayLike, name: str) -> np.ndarray:
+    """A finite-rank array of numbers with time in front and one column for each dimension."""
+    try:
+        table = np.asarray(values)
+    except ValueError as error:
+        raise ValueError(f"The {name} are not a table: {error}. Give every step the same number of values.") from error
+    if table.dtype == bool:
+        table = table.astype(np.int32)
+    if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
+        raise ValueError(
+            f"The {name} have dtype {table.dtype}, but real numbers are wanted. Convert them to float (NaN for "
+            "what is missing) or to int first."
+        )
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2:
+        raise ValueError(
+            f"The {name} have shape {table.shape}, but (steps, dimensions) is wanted, or (steps,) for one "
+            "dimension. Reshape each step to a vector; for several series make one Sequence each and stack() them."
+        )
+    if table.size == 0:
+        raise ValueError(
+            f"There are no {name}: shape {table.shape} has {table.shape[0]} steps and {table.shape[1]} dimensions. "
+            "Give at least one step of at least one dimension."
+        )
+    counts = np.issubdtype(table.dtype, np.integer) and np.abs(table, dtype=float).max() < 2**31
+    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
+        return table.astype(np.int32 if counts else _float_dtype())
+
+
+def _mask(observed: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+    mask = np.asarray(observed)
+    if mask.dtype != bool:
+        raise ValueError(
+            f"The mask `observed` has dtype {mask.dtype}, but bool is wanted. Use `observed=values_are_known == 1`, "
+            "or NaN in the values."
+        )
+    if mask.shape == shape[:1]:
+        mask = mask[:, None]
+    if mask.ndim != 2 or mask.shape[0] != shape[0] or mask.shape[1] not in (1, shape[1]):
+        raise ValueError(
+            f"The mask `observed` has shape {mask.shape}, but the observations have shape {shape}. Give one flag "
+            f"for each step, {shape[:1]}, or for each step and dimension, {shape}."
+        )
+    return np.broadcast_to(mask, shape)
+
+
+def _require_finite(table: np.ndarray, mask: np.ndarray | None, name: str) -> None:
+    infinite = np.isinf(table) if mask is None else np.isinf(table) & mask
+    if infinite.any():
+        row, column = (int(index) for index in np.argwhere(infinite)[0])
+        raise ValueError(
+            f"{name}[{row}, {column}] is infinite ({int(infinite.sum())} such values in all). Correct it, or set it "
+            "to NaN if it is missing."
+        )

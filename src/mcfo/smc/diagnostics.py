@@ -1,0 +1,124 @@
+"""How a run went, in a sentence."""
+
+from __future__ import annotations
+
+import jax
+import numpy as np
+
+from mcfo.smc.trace import Record, Trace
+
+_FEW = 0.02
+"""A step is degenerate if its effective sample size is below this share of the particles, or below 1.5."""
+
+
+def describe(trace: Trace) -> str:
+    """One sentence: healthy, degenerate or collapsed, at which step, and the likely cause with its remedy.
+
+    Steps are counted from 1. For a batch (a trace with one more axis in front) the first sequence in trouble is
+    described.
+    """
+    if trace.record.log_evidence.ndim == 0:
+        raise ValueError("This is the record of one step. Give the trace of a whole run.")
+    if trace.record.log_evidence.ndim == 1:
+        return _describe_one(trace)
+    count = len(trace.record.log_evidence)
+    singles = [jax.tree.map(lambda array, i=i: array[i], trace) for i in range(count)]
+    troubled = [i for i, single in enumerate(singles) if _first_trouble(single) is not None]
+    if not troubled:
+        ess = np.concatenate([_existing(single).ess for single in singles])
+        return (
+            f"All {count} sequences went well: the effective sample size lies between {ess.min():.1f} and "
+            f"{ess.max():.1f} of {_particles(singles[0])} particles."
+        )
+    return f"{len(troubled)} of {count} sequences are in trouble, the first is number {troubled[0]}: " + _describe_one(
+        singles[troubled[0]]
+    )
+
+
+def require_finite(trace: Trace) -> Trace:
+    """The trace itself if its evidence is finite; otherwise an error with the sentence of `describe`."""
+    if not np.isfinite(np.asarray(trace.log_evidence)).all():
+        raise FloatingPointError(describe(trace))
+    return trace
+
+
+def _describe_one(trace: Trace) -> str:
+    record = _existing(trace)
+    particles = _particles(trace)
+    if not len(record.ess):
+        return "The sequence has no steps: its log-evidence is 0."
+    step = _first_trouble(trace)
+    if step is None:
+        return (
+            f"{particles} particles over {len(record.ess)} steps went well: log-evidence {trace.log_evidence:.4g}, "
+            f"effective sample size between {record.ess.min():.1f} and {record.ess.max():.1f} (mean "
+            f"{record.ess.mean():.1f}), resampled at {int(record.resampled.sum())} steps."
+        )
+    where = f"step {step + 1} of {len(record.ess)}"
+    increment = float(record.log_evidence[step])
+    if np.isnan(increment):
+        return (
+            f"NaN at {where}: a log-density of the model or the proposal is not a number. Look for a scale that is "
+            "negative or NaN, a logarithm of a negative number, or parameters that an optimiser has ruined."
+        )
+    if increment == np.inf:
+        return (
+            f"Infinite weight at {where}: a density of the model is infinite. Look for a scale that has shrunk to zero, "
+            "and bound it from below."
+        )
+    if increment == -np.inf:
+        return f"Collapsed at {where}: all {particles} particles have weight zero. {_why_collapsed(record, step)}"
+    return (
+        f"Degenerate at {where}: the effective sample size is {record.ess[step]:.1f} of {particles} particles. "
+        f"{_why_degenerate(record, step)}"
+    )
+
+
+def _why_collapsed(record: Record, step: int) -> str:
+    if step and record.ess[step - 1] < 2.0:
+        return (
+            f"They had degenerated before (effective sample size {record.ess[step - 1]:.1f} at step {step}): "
+            "use more particles, resample earlier, or a proposal that sees the observation."
+        )
+    return (
+        "The observation is impossible, or too far from everything that was proposed: check its value and the "
+        "emission's support and scale, use a proposal that sees the observation, or more particles."
+    )
+
+
+def _why_degenerate(record: Record, step: int) -> str:
+    if not record.resampled.any() and step:
+        return "Nothing was ever resampled, so the weights spread with every step: use ESSBelow(0.5) as criterion."
+    before = float(np.median(record.ess))
+    if record.ess[step] < 0.2 * before:
+        return (
+            f"The median over all steps is {before:.1f}, so this observation stands out: an outlier, or a jump that the "
+            "transition does not allow for."
+        )
+    return (
+        "It is low throughout: the proposal misses where the observations point. Learn the proposal, widen it, or use "
+        "more particles."
+    )
+
+
+def _first_trouble(trace: Trace) -> int | None:
+    """The first step whose evidence is not finite; else the worst one, if it is degenerate."""
+    record = _existing(trace)
+    particles = _particles(trace)
+    if not len(record.ess):
+        return None
+    broken = np.flatnonzero(~np.isfinite(record.log_evidence))
+    if len(broken):
+        return int(broken[0])
+    worst = int(np.argmin(record.ess))
+    return worst if particles > 1 and record.ess[worst] < max(1.5, _FEW * particles) else None
+
+
+def _existing(trace: Trace) -> Record:
+    """The record without padding, on the host."""
+    length = len(trace.record.log_evidence) if trace.length is None else int(trace.length)
+    return jax.tree.map(lambda array: np.asarray(array)[:length], trace.record)
+
+
+def _particles(trace: Trace) -> int:
+    return trace.state.log_weights.shape[-1]

@@ -1,0 +1,227 @@
+"""Sequential Monte Carlo: the one scan that every objective and every task runs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from mcfo.distributions import draw_noise, from_noise, observed_log_prob
+from mcfo.models.base import MarkovModel, Model
+from mcfo.proposals.base import Proposal
+from mcfo.sequences import Frame, Sequence
+from mcfo.smc.checks import Fit, check_fit, check_rank
+from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
+from mcfo.smc.trace import History, Record, State, Trace
+from mcfo.smc.weights import normalise, uniform_log_weights
+from mcfo.types import Ancestors, Key, Memory
+
+
+class SMC(eqx.Module):
+    """Sequential Monte Carlo with K particles (Algorithm 1 of the paper; Doucet and Johansen, 2009).
+
+    At each step the histories are resampled by the last weights if the criterion asks for it, each particle draws
+    z_t ~ q(z_t | h_t-1, x_t), and its weight is multiplied by
+
+        w_t = p(z_t | h_t-1) p(x_t | z_t, h_t-1) / q(z_t | h_t-1, x_t).
+
+    The weights are carried where nothing was resampled, so exp(`log_evidence`) is unbiased for p(x_1:T) with every
+    scheme and every criterion. Particles carry their memory with them, so histories are true ancestral paths.
+
+    **Arguments:**
+
+    - `particles`: K.
+    - `resampling`: how ancestors are drawn; systematic by default.
+    - `criterion`: when; by default if the effective sample size falls below half of K.
+    """
+
+    particles: int = eqx.field(static=True)
+    resampling: Resampling = Systematic()
+    criterion: Criterion = eqx.field(default_factory=ESSBelow)
+
+    def __check_init__(self):
+        if isinstance(self.particles, bool) or not isinstance(self.particles, int) or self.particles < 1:
+            raise ValueError(f"A filter needs at least one particle, but got particles={self.particles!r}.")
+
+    def __call__(
+        self, model: Model, proposal: Proposal, sequence: Sequence, *, key: Key, history: bool = False
+    ) -> Trace:
+        """Runs over a whole sequence.
+
+        **Arguments:**
+
+        - `history`: keep every particle of every step (memory grows with the length); needed for smoothing.
+        """
+        return _run(self, model, proposal, sequence, key, history)
+
+    def init(self, model: Model, proposal: Proposal, frame: Frame, *, key: Key) -> tuple[State, Record]:
+        """The first step. `key` is the run's: each step derives its own from it and the frame's number and time."""
+        return _public_init(self, model, proposal, frame, key)
+
+    def step(self, model: Model, proposal: Proposal, state: State, frame: Frame, *, key: Key) -> tuple[State, Record]:
+        """One more step."""
+        return _public_step(self, model, proposal, state, frame, key)
+
+
+def sis(particles: int) -> SMC:
+    """Sequential importance sampling: a filter that never resamples."""
+    return SMC(particles, criterion=Never())
+
+
+def frames(proposal: Proposal, sequence: Sequence) -> Frame:
+    """The sequence as the steps of a filter take it, with the time in front and the proposal's contexts in it."""
+    clean = sequence.sanitised()
+    return clean.frames(proposal.encode(clean))
+
+
+def frame_at(steps: Frame, time: int) -> Frame:
+    """One step out of `frames`."""
+    return jax.tree.map(lambda array: array[time], steps)
+
+
+def step_key(key: Key, frame: Frame) -> Key:
+    """The key of one step of one sequence."""
+    return jax.random.fold_in(jax.random.fold_in(key, frame.number), frame.time)
+
+
+@eqx.filter_jit
+def _run(
+    sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool
+) -> Trace:
+    check_rank(sequence)
+    steps = frames(proposal, sequence)
+    fit = check_fit(model, proposal, frame_at(steps, 0))
+    # All keys at once: hashing them one by one inside the loop costs a tenth of a small filter.
+    keys = jax.vmap(lambda frame: _keys(step_key(key, frame)))(steps)
+
+    def keep(state: State, record: Record, ancestors: Ancestors) -> tuple[Record, History | None]:
+        return record, History(state.latents, state.log_weights, ancestors) if history else None
+
+    def body(state: State, frame_and_keys: tuple[Frame, _Keys]) -> tuple[State, tuple[Record, History | None]]:
+        state, *outcome = _next(sampler, model, proposal, state, *frame_and_keys, fit)
+        return state, keep(state, *outcome)
+
+    everything = (steps, keys)
+    state, *outcome = _first(sampler, model, proposal, *frame_at(everything, 0), fit)
+    begun = keep(state, *outcome)
+    state, continued = jax.lax.scan(body, state, jax.tree.map(lambda array: array[1:], everything))
+    record, kept = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), begun, continued)
+    return Trace(state=state, record=record, history=kept, length=sequence.length)
+
+
+@eqx.filter_jit
+def _public_init(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, key: Key) -> tuple[State, Record]:
+    fit = check_fit(model, proposal, frame)
+    state, record, _ = _first(sampler, model, proposal, frame, _keys(step_key(key, frame)), fit)
+    return state, record
+
+
+@eqx.filter_jit
+def _public_step(
+    sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, key: Key
+) -> tuple[State, Record]:
+    fit = check_fit(model, proposal, frame)
+    state, record, _ = _next(sampler, model, proposal, state, frame, _keys(step_key(key, frame)), fit)
+    return state, record
+
+
+class _Keys(eqx.Module):
+    """One key for each use of randomness in a step."""
+
+    resampling: Key
+    noise: Key
+    imputation: Key
+
+
+def _keys(key: Key) -> _Keys:
+    return _Keys(*jax.random.split(key, 3))
+
+
+def _first(
+    sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: _Keys, fit: Fit
+) -> tuple[State, Record, Ancestors]:
+    memory = model.start(frame.inputs)
+    prior = model.initial(memory, frame.inputs)
+    law = proposal.initial(prior, frame.context)
+
+    def move(noise: Any, imputation: Key | None) -> tuple[Any, Any, Memory]:
+        return _move(model, prior, law, memory, noise, frame, imputation)
+
+    noise = draw_noise(fit.initial, sampler.particles, key=keys.noise)
+    latents, log_weights, memory = jax.vmap(move)(noise, _imputation_keys(sampler, model, frame, keys))
+    uniform = uniform_log_weights(sampler.particles, log_weights.dtype)
+    log_weights, increment = normalise(log_weights + uniform)
+    if frame.present is not None:
+        log_weights = jnp.where(frame.present, log_weights, uniform)
+        increment = jnp.where(frame.present, increment, 0.0)
+    ancestors = jnp.arange(sampler.particles, dtype=jnp.int32)
+    return State(memory, latents, log_weights), Record.of(increment, log_weights, ancestors, False), ancestors
+
+
+def _next(
+    sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: _Keys, fit: Fit
+) -> tuple[State, Record, Ancestors]:
+    state, ancestors, resampled = _resample(sampler, state, frame, keys.resampling)
+
+    def move(memory: Memory, noise: Any, imputation: Key | None) -> tuple[Any, Any, Memory]:
+        prior = model.transition(memory, frame.inputs)
+        law = proposal.step(prior, memory, frame.context)
+        return _move(model, prior, law, memory, noise, frame, imputation)
+
+    noise = draw_noise(fit.step, sampler.particles, key=keys.noise)
+    imputation = _imputation_keys(sampler, model, frame, keys)
+    latents, log_weights, memory = jax.vmap(move)(state.memory, noise, imputation)
+    log_weights, increment = normalise(state.log_weights + log_weights.astype(state.log_weights.dtype))
+    after = State(memory, latents, log_weights)
+    if frame.present is not None:
+        after = jax.tree.map(lambda new, old: jnp.where(frame.present, new, old), after, state)
+        increment = jnp.where(frame.present, increment, 0.0)
+    return after, Record.of(increment, after.log_weights, ancestors, resampled), ancestors
+
+
+def _resample(sampler: SMC, state: State, frame: Frame, key: Key) -> tuple[State, Ancestors, Any]:
+    """The state with resampled histories and even weights, if the criterion asks for it."""
+    themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
+    wanted = sampler.criterion(state.log_weights)
+    if wanted is False:
+        return state, themselves, False
+    if frame.present is not None:
+        wanted = jnp.logical_and(wanted, frame.present)
+    ancestors = sampler.resampling(state.log_weights, key=key)
+    log_weights = uniform_log_weights(sampler.particles, state.log_weights.dtype)
+    if wanted is not True:
+        ancestors = jnp.where(wanted, ancestors, themselves)
+        log_weights = jnp.where(wanted, log_weights, state.log_weights)
+
+    def inherit(array):
+        return array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=True)
+
+    # The latents move with the memory only where a padded step must hand them on unchanged.
+    memory = jax.tree.map(inherit, state.memory)
+    return State(memory, state.latents, log_weights), ancestors, wanted
+
+
+def _move(
+    model: Model, prior: Any, law: Any, memory: Memory, noise: Any, frame: Frame, imputation: Key | None
+) -> tuple[Any, Any, Memory]:
+    """One particle's draw of z_t, its log-weight and its memory after the step."""
+    latent = from_noise(law, noise)
+    emission = model.emission(memory, latent, frame.inputs)
+    log_weight = observed_log_prob(emission, frame.observation, frame.observed)
+    if law is not prior:
+        log_weight = log_weight + prior.log_prob(latent) - law.log_prob(latent)
+    observation = frame.observation
+    if imputation is not None:
+        # A memory that reads x_t needs all of it. Drawing what is missing from its own law multiplies the weight by
+        # one, so the evidence stays unbiased.
+        drawn = jax.lax.stop_gradient(emission.sample(imputation))
+        observation = jnp.where(frame.observed, observation, drawn.astype(observation.dtype))
+    return latent, log_weight, model.advance(memory, latent, observation)
+
+
+def _imputation_keys(sampler: SMC, model: Model, frame: Frame, keys: _Keys):
+    if frame.observed is None or isinstance(model, MarkovModel):
+        return None
+    return jax.random.split(keys.imputation, sampler.particles)

@@ -1,0 +1,140 @@
+"""How ancestors are drawn, and when.
+
+Every scheme draws A_1 <= ... <= A_K with E[#{i : A_i = j}] = K W_j, which is all that an unbiased evidence needs.
+The order is ascending, so that gathers read memory forwards and distinct ancestors are counted by comparing
+neighbours. All of it is arithmetic inside XLA: no callback, no loop over particles, correct under `vmap`.
+"""
+
+import abc
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, ArrayLike, Bool, Float, Int
+
+from mcfo.smc.weights import cumulative_count, cumulative_sum, effective_sample_size
+from mcfo.types import Ancestors, Key, LogWeights, Scalar, is_known
+
+
+class Resampling(eqx.Module):
+    """A way to draw ancestors."""
+
+    @abc.abstractmethod
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        """Ancestors in ascending order, for normalised log-weights."""
+
+
+class Multinomial(Resampling):
+    """Independent draws: the largest variance, and the only scheme whose score is known in closed form."""
+
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        # Cumulative sums of exponentials are the order statistics of uniforms, without sorting.
+        spacings = cumulative_sum(jax.random.exponential(key, (len(log_weights) + 1,), log_weights.dtype))
+        return _invert(_cumulative(log_weights), spacings[:-1] / spacings[-1])
+
+
+class Stratified(Resampling):
+    """One draw in each of K equal strata of the cumulative weights. Kitagawa (1996)."""
+
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        particles = len(log_weights)
+        offsets = jax.random.uniform(key, (particles,), log_weights.dtype)
+        reach = particles * _cumulative(log_weights)
+        stratum = jnp.floor(reach).astype(jnp.int32)
+        within = offsets[jnp.minimum(stratum, particles - 1)] < reach - stratum
+        return _from_boundaries(stratum + within)
+
+
+class Systematic(Resampling):
+    """One uniform number shifts an even grid over the cumulative weights: the cheapest, and usually the best."""
+
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        offset = jax.random.uniform(key, (), log_weights.dtype)
+        particles = len(log_weights)
+        reach = particles * _cumulative(log_weights)
+        boundaries = jnp.ceil(reach - offset).astype(jnp.int32)
+        # K - offset can round down to K - 1: the last place is still the last living particle's.
+        return _from_boundaries(jnp.where(reach >= particles, particles, boundaries))
+
+
+class Residual(Resampling):
+    """floor(K W_i) copies of each particle for certain, the rest drawn from what remains. Liu and Chen (1998)."""
+
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        particles = len(log_weights)
+        expected = particles * jnp.exp(log_weights)
+        certain = jnp.floor(expected)
+        open_places = particles - jnp.sum(certain).astype(jnp.int32)
+        remainder = cumulative_sum(expected - certain)
+        spacings = cumulative_sum(jax.random.exponential(key, (particles + 1,), log_weights.dtype))
+        # Order statistics of exactly `open_places` uniforms: the first so many of that many + 1 spacings.
+        uniforms = jnp.minimum(spacings[:-1] / spacings[open_places], _below_one(log_weights.dtype))
+        drawn = _invert(remainder / jnp.maximum(remainder[-1], jnp.finfo(remainder.dtype).tiny), uniforms)
+        extra = jnp.zeros(particles, jnp.int32).at[drawn].add(jnp.arange(particles) < open_places)
+        return _from_boundaries(cumulative_count(certain.astype(jnp.int32) + extra))
+
+
+class Criterion(eqx.Module):
+    """When to resample."""
+
+    @abc.abstractmethod
+    def __call__(self, log_weights: LogWeights) -> Bool[Array, ""] | bool:
+        """Whether to resample particles with these normalised log-weights."""
+
+
+class Always(Criterion):
+    """Resamples before every step but the first."""
+
+    def __call__(self, log_weights: LogWeights) -> bool:  # noqa: ARG002
+        return True
+
+
+class Never(Criterion):
+    """Does not resample: sequential importance sampling."""
+
+    def __call__(self, log_weights: LogWeights) -> bool:  # noqa: ARG002
+        return False
+
+
+class ESSBelow(Criterion):
+    """Resamples when the effective sample size falls below a share of the particles, 0.5 by default."""
+
+    threshold: Scalar
+
+    def __init__(self, threshold: ArrayLike = 0.5):
+        self.threshold = jnp.asarray(threshold, float)
+
+    def __check_init__(self):
+        if is_known(self.threshold) and not 0.0 <= float(self.threshold) <= 1.0:
+            raise ValueError(
+                f"The ESS threshold is a share of the particles between 0 and 1, but got {float(self.threshold):g}. "
+                "Use ESSBelow(0.5) to resample when fewer than half of them are effective."
+            )
+
+    def __call__(self, log_weights: LogWeights) -> Bool[Array, ""]:
+        return effective_sample_size(log_weights) < self.threshold * len(log_weights)
+
+
+def _cumulative(log_weights: LogWeights) -> Float[Array, " particles"]:
+    """Cumulative weights that end in exactly one, whatever rounding did."""
+    total = cumulative_sum(jnp.exp(log_weights))
+    return total / total[-1]
+
+
+def _from_boundaries(boundaries: Int[Array, " particles"]) -> Ancestors:
+    """Ancestors of places 0..K-1 where particle i owns the places from boundaries[i-1] up to boundaries[i].
+
+    A_j = #{i : boundaries[i] <= j}, counted by a scatter and a cumulative sum: linear in K, where a binary search
+    for each place is not. The last boundary must be K.
+    """
+    ends = jnp.zeros(len(boundaries), jnp.int32).at[boundaries].add(1, mode="drop")
+    return cumulative_count(ends)
+
+
+def _invert(cumulative: Float[Array, " particles"], uniforms: Float[Array, " particles"]) -> Ancestors:
+    uniforms = jnp.minimum(uniforms, _below_one(uniforms.dtype))
+    return jnp.searchsorted(cumulative, uniforms, side="right").astype(jnp.int32)
+
+
+def _below_one(dtype) -> float:
+    return float(1 - jnp.finfo(dtype).epsneg)

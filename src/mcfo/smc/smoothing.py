@@ -1,0 +1,130 @@
+"""Laws of the past given all observations, p(z_1:T | x_1:T), from a run that kept its history.
+
+All three start from the same filter and trade cost against degeneracy:
+
+| | law | cost | fails when |
+|---|---|---|---|
+| genealogy | paths | K T | early steps: the lineages have coalesced to a few |
+| fixed lag | marginals | K T L | the lag is shorter than the model's memory (bias) |
+| backward simulation | paths | N K T | the model is not Markov (refused) |
+"""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Shaped
+
+from mcfo.models.base import MarkovModel, Model
+from mcfo.sequences import Sequence
+from mcfo.smc.trace import History, Particles, Trace
+from mcfo.smc.weights import uniform_log_weights
+from mcfo.types import Key
+
+
+def genealogy(trace: Trace) -> Particles:
+    """The ancestral paths of the last step's particles, with their weights.
+
+    Particle i of step t is the ancestor at t of particle i at T. Unbiased up to p̂, consistent in K; but the number
+    of distinct ancestors falls with the distance to T.
+    """
+    history = trace.require_history()
+    places = jnp.arange(history.latents.shape[1], dtype=jnp.int32)
+    latents = _ancestral_paths(history, places)
+    return Particles(latents, jnp.broadcast_to(history.log_weights[-1], history.log_weights.shape))
+
+
+def draw_trajectories(trace: Trace, count: int, *, key: Key) -> Particles:
+    """Whole paths drawn from the weighted genealogy: equally weighted, with repetitions."""
+    history = trace.require_history()
+    places = jax.random.categorical(key, history.log_weights[-1], shape=(count,)).astype(jnp.int32)
+    return _equally_weighted(_ancestral_paths(history, places), history)
+
+
+def fixed_lag(trace: Trace, lag: int) -> Particles:
+    """p(z_t | x_1:t+L) for each t: the ancestors at t of the particles of step t + L, with their weights.
+
+    Lag 0 is the filter. The bias against p(z_t | x_1:T) falls as fast as the model forgets; the variance is that of
+    L steps of coalescence, however long the series. Kitagawa and Sato (2001).
+    """
+    if lag < 0:
+        raise ValueError(f"The lag must not be negative, but got {lag}.")
+    history = trace.require_history()
+    steps = len(history.ancestors)
+    lag = min(lag, steps - 1)
+
+    def marginal(time):
+        later = jnp.minimum(time + lag, steps - 1)
+        themselves = jnp.arange(history.ancestors.shape[1], dtype=jnp.int32)
+
+        def back(places, distance):
+            step = later - distance
+            return jnp.where(step > time, history.ancestors[step][places], places), None
+
+        places, _ = jax.lax.scan(back, themselves, jnp.arange(lag, dtype=jnp.int32))
+        return history.latents[time][places], history.log_weights[later]
+
+    return Particles(*jax.lax.map(marginal, jnp.arange(steps, dtype=jnp.int32)))
+
+
+@eqx.filter_jit
+def backward_simulation(model: Model, trace: Trace, sequence: Sequence, count: int, *, key: Key) -> Particles:
+    """Paths drawn backwards: z_T by the last weights, then z_t by W_t p(z_t+1 | z_t).
+
+    Each of the `count` paths chooses anew among all K particles at every step, so early steps keep their diversity:
+    consistent for the smoothing law in K, with paths independent given the filter. Godsill, Doucet and West (2004).
+    """
+    if not isinstance(model, MarkovModel):
+        raise ValueError(
+            f"Backward simulation needs p(z_t+1 | z_t), but {type(model).__name__} is not a MarkovModel: its next "
+            "latent depends on the whole past. Use genealogy() or fixed_lag()."
+        )
+    if count < 1:
+        raise ValueError(f"Cannot draw {count} paths. Ask for at least one.")
+    history = trace.require_history()
+    clean = sequence.sanitised()
+    present = clean.present()
+    last_key, path_key = jax.random.split(key)
+    last_places = jax.random.categorical(last_key, history.log_weights[-1], shape=(count,))
+    last = history.latents[-1][last_places]
+
+    def step(later: Shaped[Array, "count *latent"], now):
+        latents, log_weights, inputs_next, present_next, key = now
+
+        def log_density(latent, later_latent):
+            return model.transition(latent, inputs_next).log_prob(later_latent)
+
+        log_densities = jax.vmap(lambda path: jax.vmap(lambda latent: log_density(latent, path))(latents))(later)
+        places = jax.random.categorical(key, log_weights + log_densities)
+        earlier = latents[places]
+        if present_next is not None:
+            earlier = jnp.where(present_next, earlier, later)
+        return earlier, earlier
+
+    steps = len(history.ancestors)
+    rest = (
+        history.latents[:-1],
+        history.log_weights[:-1],
+        None if clean.inputs is None else clean.inputs[1:],
+        None if present is None else present[1:],
+        jax.random.split(path_key, steps - 1),
+    )
+    _, earlier = jax.lax.scan(step, last, rest, reverse=True)
+    return _equally_weighted(jnp.concatenate([earlier, last[None]]), history)
+
+
+def _ancestral_paths(history: History, places: Int[Array, " count"]) -> Shaped[Array, "steps count *latent"]:
+    """The paths that end in the given places of the last step."""
+
+    def back(places, step):
+        latents, ancestors = step
+        return ancestors[places], latents[places]
+
+    return jax.lax.scan(back, places, (history.latents, history.ancestors), reverse=True)[1]
+
+
+def _equally_weighted(paths: Shaped[Array, "steps count *latent"], history: History) -> Particles:
+    count = paths.shape[1]
+    log_weights: Float[Array, " count"] = uniform_log_weights(count, history.log_weights.dtype)
+    return Particles(paths, jnp.broadcast_to(log_weights, paths.shape[:2]))

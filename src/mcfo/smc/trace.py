@@ -1,0 +1,112 @@
+"""What a run of a sampler leaves behind."""
+
+from __future__ import annotations
+
+import equinox as eqx
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int, Shaped
+
+from mcfo.smc.weights import effective_sample_size
+from mcfo.types import Ancestors, LogWeights, Memory, Scalar
+
+
+class Particles(eqx.Module):
+    """Weighted samples for each step; the weights of a step sum to one."""
+
+    latents: Shaped[Array, "*batch particles *latent"]
+    log_weights: Float[Array, "*batch particles"]
+
+    def mean(self) -> Float[Array, "*batch *latent"]:
+        """The weighted mean over the particles."""
+        return jnp.sum(self._weights() * self.latents, axis=self._axis())
+
+    def variance(self) -> Float[Array, "*batch *latent"]:
+        """The weighted variance over the particles, one for each dimension of the latent."""
+        centred = self.latents - jnp.expand_dims(self.mean(), self._axis())
+        return jnp.sum(self._weights() * centred**2, axis=self._axis())
+
+    def _axis(self) -> int:
+        return self.log_weights.ndim - 1
+
+    def _weights(self):
+        extra = self.latents.ndim - self.log_weights.ndim
+        return jnp.exp(self.log_weights).reshape(*self.log_weights.shape, *([1] * extra))
+
+
+class State(eqx.Module):
+    """Where a filter stands after a step: all that the next one needs, besides the data."""
+
+    memory: Memory
+    latents: Shaped[Array, "particles *latent"]
+    log_weights: LogWeights
+
+    @property
+    def particles(self) -> Particles:
+        """The filtering law p(z_t | x_1:t)."""
+        return Particles(self.latents, self.log_weights)
+
+
+class Record(eqx.Module):
+    """How one step went.
+
+    - `log_evidence`: the increment log p̂(x_t | x_1:t-1); not finite if the step failed.
+    - `ess`: effective sample size after weighting.
+    - `unique_ancestors`: how many particles of the step before live on in this one.
+    - `resampled`: whether resampling preceded the step.
+    """
+
+    log_evidence: Float[Array, "*steps"]
+    ess: Float[Array, "*steps"]
+    unique_ancestors: Int[Array, "*steps"]
+    resampled: Bool[Array, "*steps"]
+
+    @property
+    def finite(self) -> Bool[Array, "*steps"]:
+        """Whether the step's evidence is a finite number."""
+        return jnp.isfinite(self.log_evidence)
+
+    @classmethod
+    def of(cls, log_evidence: Scalar, log_weights: LogWeights, ancestors: Ancestors, resampled) -> Record:
+        changes = jnp.sum(ancestors[1:] != ancestors[:-1])
+        return cls(
+            log_evidence=log_evidence,
+            ess=effective_sample_size(log_weights),
+            unique_ancestors=(1 + changes).astype(jnp.int32),
+            resampled=jnp.asarray(resampled),
+        )
+
+
+class History(eqx.Module):
+    """Every particle of every step, with its ancestor in the step before (itself at the first step)."""
+
+    latents: Shaped[Array, "steps particles *latent"]
+    log_weights: Float[Array, "steps particles"]
+    ancestors: Int[Array, "steps particles"]
+
+    @property
+    def particles(self) -> Particles:
+        """The filtering laws p(z_t | x_1:t), t = 1..T."""
+        return Particles(self.latents, self.log_weights)
+
+
+class Trace(eqx.Module):
+    """A run over one sequence: the last state, how every step went, and the history if it was kept.
+
+    `length` is the number of steps that are not padding; None if all are.
+    """
+
+    state: State
+    record: Record
+    history: History | None
+    length: Int[Array, ""] | None
+
+    @property
+    def log_evidence(self) -> Scalar:
+        """log p̂(x_1:T), the sum of the increments; exp of it is unbiased for p(x_1:T)."""
+        return jnp.sum(self.record.log_evidence, axis=-1)
+
+    def require_history(self) -> History:
+        """The history, or an error that says how to keep it."""
+        if self.history is None:
+            raise ValueError("This run kept no history. Run the sampler with history=True.")
+        return self.history
