@@ -1,61 +1,23 @@
-"""Learn state-space models and their proposals from time series by particle methods."""
+"""Learn state-space models and their proposals from time series by particle methods.
 
+The public names and their homes are listed in `__init__.pyi`. JAX takes a second to import, which `mcfo --help` should
+not wait for: a name is imported when it is first used.
+"""
+
+import ast
 import importlib
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
-if TYPE_CHECKING:
-    from mcfo.covariance import Covariance as Covariance
-    from mcfo.exact.kalman import kalman_filter as kalman_filter
-    from mcfo.exact.kalman import kalman_smoother as kalman_smoother
-    from mcfo.models.base import MarkovModel as MarkovModel
-    from mcfo.models.base import Model as Model
-    from mcfo.models.base import simulate as simulate
-    from mcfo.models.counts import PoissonCounts as PoissonCounts
-    from mcfo.models.linear_gaussian import LinearGaussian as LinearGaussian
-    from mcfo.models.stochastic_volatility import StochasticVolatility as StochasticVolatility
-    from mcfo.proposals.base import Bootstrap as Bootstrap
-    from mcfo.proposals.base import Proposal as Proposal
-    from mcfo.proposals.gaussian import AffineGaussian as AffineGaussian
-    from mcfo.proposals.gaussian import LocallyOptimal as LocallyOptimal
-    from mcfo.sequences import Sequence as Sequence
-    from mcfo.sequences import stack as stack
-    from mcfo.smc.diagnostics import describe as describe
-    from mcfo.smc.diagnostics import require_finite as require_finite
-    from mcfo.smc.filter import SMC as SMC
-    from mcfo.smc.filter import frame_at as frame_at
-    from mcfo.smc.filter import frames as frames
-    from mcfo.smc.filter import sis as sis
-    from mcfo.smc.pimh import PIMH as PIMH
-    from mcfo.smc.resampling import Always as Always
-    from mcfo.smc.resampling import ESSBelow as ESSBelow
-    from mcfo.smc.resampling import Multinomial as Multinomial
-    from mcfo.smc.resampling import Never as Never
-    from mcfo.smc.resampling import Residual as Residual
-    from mcfo.smc.resampling import Stratified as Stratified
-    from mcfo.smc.resampling import Systematic as Systematic
-    from mcfo.smc.smoothing import backward_simulation as backward_simulation
-    from mcfo.smc.smoothing import draw_trajectories as draw_trajectories
-    from mcfo.smc.smoothing import fixed_lag as fixed_lag
-    from mcfo.smc.smoothing import genealogy as genealogy
 
-# JAX takes a second to import, which `mcfo --help` should not wait for: a name is imported when it is first used.
-_HOMES = {
-    "mcfo.covariance": ["Covariance"],
-    "mcfo.exact.kalman": ["kalman_filter", "kalman_smoother"],
-    "mcfo.models.base": ["MarkovModel", "Model", "simulate"],
-    "mcfo.models.counts": ["PoissonCounts"],
-    "mcfo.models.linear_gaussian": ["LinearGaussian"],
-    "mcfo.models.stochastic_volatility": ["StochasticVolatility"],
-    "mcfo.proposals.base": ["Bootstrap", "Proposal"],
-    "mcfo.proposals.gaussian": ["AffineGaussian", "LocallyOptimal"],
-    "mcfo.sequences": ["Sequence", "stack"],
-    "mcfo.smc.diagnostics": ["describe", "require_finite"],
-    "mcfo.smc.filter": ["SMC", "frame_at", "frames", "sis"],
-    "mcfo.smc.pimh": ["PIMH"],
-    "mcfo.smc.resampling": ["Always", "ESSBelow", "Multinomial", "Never", "Residual", "Stratified", "Systematic"],
-    "mcfo.smc.smoothing": ["backward_simulation", "draw_trajectories", "fixed_lag", "genealogy"],
-}
-_HOME = {name: module for module, names in _HOMES.items() for name in names}
+def _homes() -> dict[str, str]:
+    """The module that each public name is defined in, from the stub beside this file."""
+    stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
+    return {alias.name: str(statement.module) for statement in imports for alias in statement.names}
+
+
+_HOME = _homes()
 
 __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 

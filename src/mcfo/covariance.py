@@ -6,9 +6,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
-from mcfo.types import Distribution, is_known
+from mcfo.distributions import CorrelatedNormal
+from mcfo.types import Distribution, Numbers, is_known
 
 
 class Covariance(eqx.Module):
@@ -22,7 +23,7 @@ class Covariance(eqx.Module):
     below: Float[Array, " entries"] | None
 
     @classmethod
-    def from_matrix(cls, covariance: ArrayLike, *, name: str = "covariance") -> Covariance:
+    def from_matrix(cls, covariance: Numbers, *, name: str = "covariance") -> Covariance:
         """Reads a covariance matrix, or a vector of variances, or one variance; checked unless it is being traced."""
         if not is_known(covariance):
             return cls._from_tracer(jnp.asarray(covariance))
@@ -74,4 +75,4 @@ class Covariance(eqx.Module):
         """N(mean, Σ)."""
         if self.below is None:
             return dist.Normal(mean, jnp.exp(self.log_diagonal)).to_event(1)
-        return dist.MultivariateNormal(mean, scale_tril=self.factor)
+        return CorrelatedNormal(mean, self.factor)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Listing
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, ArrayLike, Bool, Float, Int, Shaped
+from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from mcfo.types import Context, Inputs, Observation
+from mcfo.types import Context
 
 
 class Frame(eqx.Module):
@@ -20,13 +21,13 @@ class Frame(eqx.Module):
     step: windows, padding and the order in a batch then change nothing.
     """
 
-    observation: Observation
-    observed: Bool[Array, " #dimensions"] | None
-    inputs: Inputs
+    observation: Shaped[Array, "*steps dimensions"]
+    observed: Bool[Array, "*steps #dimensions"] | None
+    inputs: Float[Array, "*steps inputs"] | None
     context: Context
-    present: Bool[Array, ""] | None
-    time: Int[Array, ""]
-    number: Int[Array, ""]
+    present: Bool[Array, "*steps"] | None
+    time: Int[Array, "*steps"]
+    number: Int[Array, "*steps"]
 
 
 class Sequence(eqx.Module):
@@ -42,7 +43,15 @@ class Sequence(eqx.Module):
     """
 
     observations: Shaped[Array, "steps dimensions"]
-    observed: Bool[Array, "steps #dimensions"] | None
+    observed: (
+        Bool[
+            Array,
+            (
+                steps  # dimensions
+            ),
+        ]
+        | None
+    )
     inputs: Float[Array, "steps inputs"] | None
     length: Int[Array, ""] | None
     number: Int[Array, ""]
@@ -50,10 +59,10 @@ class Sequence(eqx.Module):
     @classmethod
     def from_values(
         cls,
-        values: ArrayLike,
+        values: Any,
         *,
-        observed: ArrayLike | None = None,
-        inputs: ArrayLike | None = None,
+        observed: Any = None,
+        inputs: Any = None,
         number: int = 0,
     ) -> Sequence:
         """Reads and checks one series.
@@ -88,8 +97,7 @@ class Sequence(eqx.Module):
             if np.isnan(inputs).any():
                 row = int(np.argwhere(np.isnan(inputs))[0, 0])
                 raise ValueError(
-                    f"inputs[{row}] is NaN. Inputs cannot be missing: fill the gap, or make the column an "
-                    "observation."
+                    f"inputs[{row}] is NaN. Inputs cannot be missing: fill the gap, or make the column an observation."
                 )
             _require_finite(inputs, None, "inputs")
         if mask is not None:
@@ -116,7 +124,8 @@ class Sequence(eqx.Module):
         length = jnp.asarray(self.steps, jnp.int32) if self.length is None else self.length
 
         def lengthen(array):
-            return None if array is None else jnp.pad(array, ((0, extra), (0, 0)))
+            # In numpy: JAX would compile a program for every length.
+            return None if array is None else jnp.asarray(np.pad(np.asarray(array), ((0, extra), (0, 0))))
 
         return Sequence(
             observations=lengthen(self.observations),  # pyright: ignore[reportArgumentType]
@@ -197,19 +206,19 @@ def stack(sequences: Listing[Sequence]) -> Sequence:
     def alike(sequence: Sequence, number: int) -> Sequence:
         sequence = eqx.tree_at(lambda s: s.number, sequence, jnp.asarray(number, jnp.int32))
         if columns:
-            mask = jnp.ones((1, 1), bool) if sequence.observed is None else sequence.observed
-            mask = jnp.broadcast_to(mask, (sequence.steps, columns))
+            mask = True if sequence.observed is None else np.asarray(sequence.observed)
+            mask = np.broadcast_to(mask, (sequence.steps, columns))
             sequence = eqx.tree_at(lambda s: s.observed, sequence, mask, is_leaf=lambda x: x is None)
         return sequence.pad(longest) if ragged else sequence
 
-    return jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(alike, sequences, numbers))
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(alike, sequences, numbers))
 
 
 def _float_dtype() -> np.dtype:
     return jnp.zeros(()).dtype
 
 
-def _table(values: ArrayLike, name: str) -> np.ndarray:
+def _table(values: Any, name: str) -> np.ndarray:
     """A finite-rank array of numbers with time in front and one column for each dimension."""
     try:
         table = np.asarray(values)
@@ -239,7 +248,7 @@ def _table(values: ArrayLike, name: str) -> np.ndarray:
         return table.astype(np.int32 if counts else _float_dtype())
 
 
-def _mask(observed: ArrayLike, shape: tuple[int, ...]) -> np.ndarray:
+def _mask(observed: Any, shape: tuple[int, ...]) -> np.ndarray:
     mask = np.asarray(observed)
     if mask.dtype != bool:
         raise ValueError(

@@ -2,13 +2,16 @@
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import jax
-from jaxtyping import Array, Float, Int, PRNGKeyArray, Shaped
+from jax.core import Tracer
+from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, Shaped
 
 Key: TypeAlias = PRNGKeyArray
 Scalar: TypeAlias = Float[Array, ""]
 LogWeights: TypeAlias = Float[Array, " particles"]
 Ancestors: TypeAlias = Int[Array, " particles"]
+
+Numbers: TypeAlias = ArrayLike | list[Any] | tuple[Any, ...]
+"""Numbers as people write them: one, an array, or nested lists."""
 
 Memory: TypeAlias = Any
 """What a particle remembers of its past: a pytree of arrays, or None before the first step."""
@@ -32,4 +35,4 @@ class Distribution(Protocol):
 
 def is_known(value: Any) -> bool:
     """Whether a value can be looked at now: not while JAX traces a function of it."""
-    return not isinstance(value, jax.core.Tracer)
+    return not isinstance(value, Tracer)

@@ -19,10 +19,10 @@ from mcfo.types import Key, Scalar
 class Gaussians(eqx.Module):
     """A Gaussian law for each step."""
 
-    mean: Float[Array, "steps latent"]
-    covariance: Float[Array, "steps latent latent"]
+    mean: Float[Array, "*steps latent"]
+    covariance: Float[Array, "*steps latent latent"]
 
-    def variance(self) -> Float[Array, "steps latent"]:
+    def variance(self) -> Float[Array, "*steps latent"]:
         """The variances of the single dimensions."""
         return jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
 
@@ -38,10 +38,10 @@ class KalmanFilter(eqx.Module):
 
     predicted: Gaussians
     filtered: Gaussians
-    log_evidences: Float[Array, " steps"]
+    log_evidences: Float[Array, "*steps"]
 
     @property
-    def log_evidence(self) -> Scalar:
+    def log_evidence(self) -> Float[Array, "*batch"]:
         """log p(x_1:T)."""
         return jnp.sum(self.log_evidences, axis=-1)
 
@@ -66,9 +66,7 @@ def kalman_filter(model: LinearGaussian, sequence: Sequence) -> KalmanFilter:
             predicted_mean = jnp.where(frame.present, predicted_mean, filtered_mean)
             predicted_covariance = jnp.where(frame.present, predicted_covariance, filtered_covariance)
             log_evidence = jnp.where(frame.present, log_evidence, 0.0)
-        law = KalmanFilter(
-            Gaussians(predicted_mean, predicted_covariance), Gaussians(mean, covariance), log_evidence
-        )
+        law = KalmanFilter(Gaussians(predicted_mean, predicted_covariance), Gaussians(mean, covariance), log_evidence)
         return (mean, covariance, True), law
 
     # Before the first step the "filtered" law is the initial one, and nothing moves it.

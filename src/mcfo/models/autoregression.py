@@ -3,9 +3,9 @@
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, ArrayLike, Float
+from jaxtyping import Array, Float
 
-from mcfo.types import Distribution, is_known
+from mcfo.types import Distribution, Numbers, is_known
 
 
 class Autoregression(eqx.Module):
@@ -18,7 +18,7 @@ class Autoregression(eqx.Module):
     atanh_persistence: Float[Array, " size"]
     log_scale: Float[Array, " size"]
 
-    def __init__(self, *, level: ArrayLike, persistence: ArrayLike, scale: ArrayLike):
+    def __init__(self, *, level: Numbers, persistence: Numbers, scale: Numbers):
         given = (jnp.asarray(value, float) for value in (level, persistence, scale))
         level, persistence, scale = jnp.broadcast_arrays(*map(jnp.atleast_1d, given))
         if is_known(persistence) and not bool(jnp.all(jnp.abs(persistence) < 1)):

@@ -44,10 +44,10 @@ class MarkovModel(Model):
     Write `initial`, `transition` and `emission`.
     """
 
-    def start(self, inputs: Inputs) -> Memory:  # noqa: ARG002
+    def start(self, inputs: Inputs) -> Memory:
         return None
 
-    def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:  # noqa: ARG002
+    def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
         return latent
 
 

@@ -2,11 +2,10 @@
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import ArrayLike
 
 from mcfo.models.autoregression import Autoregression
 from mcfo.models.base import MarkovModel
-from mcfo.types import Distribution, Inputs, Latent, Memory
+from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers
 
 
 class PoissonCounts(MarkovModel):
@@ -14,14 +13,14 @@ class PoissonCounts(MarkovModel):
 
     log_intensity: Autoregression
 
-    def __init__(self, *, level: ArrayLike = 0.0, persistence: ArrayLike = 0.9, scale: ArrayLike = 0.3):
+    def __init__(self, *, level: Numbers = 0.0, persistence: Numbers = 0.9, scale: Numbers = 0.3):
         self.log_intensity = Autoregression(level=level, persistence=persistence, scale=scale)
 
-    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.log_intensity.stationary()
 
-    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.log_intensity.following(memory)
 
-    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         return dist.Poisson(jnp.exp(latent)).to_event(1)

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 import jax.scipy as jsp
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from mcfo.covariance import Covariance
 from mcfo.models.base import MarkovModel
-from mcfo.types import Distribution, Inputs, Latent, Memory
+from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers
 
 
 class Conditioned(NamedTuple):
@@ -42,16 +42,16 @@ class LinearGaussian(MarkovModel):
     def __init__(
         self,
         *,
-        initial_mean: ArrayLike,
-        initial_covariance: ArrayLike,
-        transition_matrix: ArrayLike,
-        transition_covariance: ArrayLike,
-        emission_matrix: ArrayLike,
-        emission_covariance: ArrayLike,
-        transition_offset: ArrayLike | None = None,
-        emission_offset: ArrayLike | None = None,
-        transition_inputs: ArrayLike | None = None,
-        emission_inputs: ArrayLike | None = None,
+        initial_mean: Numbers,
+        initial_covariance: Numbers,
+        transition_matrix: Numbers,
+        transition_covariance: Numbers,
+        emission_matrix: Numbers,
+        emission_covariance: Numbers,
+        transition_offset: Numbers | None = None,
+        emission_offset: Numbers | None = None,
+        transition_inputs: Numbers | None = None,
+        emission_inputs: Numbers | None = None,
     ):
         self.initial_mean = jnp.atleast_1d(jnp.asarray(initial_mean, float))
         self.transition_matrix = jnp.atleast_2d(jnp.asarray(transition_matrix, float))
@@ -130,18 +130,16 @@ class LinearGaussian(MarkovModel):
         """C z + D u + c."""
         return _affine(self.emission_matrix, latent, self.emission_offset, self.emission_inputs, inputs)
 
-    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.initial_noise.gaussian(self.initial_mean)
 
     def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.transition_noise.gaussian(self.transition_mean(memory, inputs))
 
-    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         return self.emission_noise.gaussian(self.emission_mean(latent, inputs))
 
-    def condition(
-        self, covariance: Float[Array, "latent latent"], observed: Bool[Array, " dimensions"]
-    ) -> Conditioned:
+    def condition(self, covariance: Float[Array, "latent latent"], observed: Bool[Array, " dimensions"]) -> Conditioned:
         """The gain P Cᵀ S⁻¹, the covariance (I - G C) P and the Cholesky factor of S = C P Cᵀ + R, for a prior
         covariance P and the observed dimensions of x alone."""
         # A missing dimension sees nothing of the latent, and has a unit noise of its own, which adds nothing.

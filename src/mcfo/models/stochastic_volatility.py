@@ -2,11 +2,10 @@
 
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import ArrayLike
 
 from mcfo.models.autoregression import Autoregression
 from mcfo.models.base import MarkovModel
-from mcfo.types import Distribution, Inputs, Latent, Memory
+from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers
 
 
 class StochasticVolatility(MarkovModel):
@@ -18,14 +17,14 @@ class StochasticVolatility(MarkovModel):
 
     log_variance: Autoregression
 
-    def __init__(self, *, level: ArrayLike = 0.0, persistence: ArrayLike = 0.95, scale: ArrayLike = 0.3):
+    def __init__(self, *, level: Numbers = 0.0, persistence: Numbers = 0.95, scale: Numbers = 0.3):
         self.log_variance = Autoregression(level=level, persistence=persistence, scale=scale)
 
-    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.log_variance.stationary()
 
-    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.log_variance.following(memory)
 
-    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:  # noqa: ARG002
+    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         return dist.Normal(jnp.zeros_like(latent), jnp.exp(latent / 2)).to_event(1)

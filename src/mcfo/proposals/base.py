@@ -1,6 +1,7 @@
 """What a proposal is: q(z | x) for one particle of one sequence; and the simplest one."""
 
 import abc
+from typing import Any
 
 import equinox as eqx
 
@@ -13,7 +14,7 @@ class Proposal(eqx.Module):
 
     `encode` sees a whole sequence, once, before the particles move. What it returns has the time in front and
     reaches `initial` and `step` one step at a time. The model's own law of the latent is handed over as `prior`, so
-    that a proposal can start from it or correct it.
+    that a proposal can start from it or correct it; numpyro's distributions have a `mean` and a `variance` for that.
     """
 
     @abc.abstractmethod
@@ -21,11 +22,11 @@ class Proposal(eqx.Module):
         """Everything that the steps need of the observations, masks and inputs; time is the first axis."""
 
     @abc.abstractmethod
-    def initial(self, prior: Distribution, context: Context) -> Distribution:
+    def initial(self, prior: Any, context: Context) -> Distribution:
         """q(z_1 | x)."""
 
     @abc.abstractmethod
-    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:
+    def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         """q(z_t | h_t-1, x) for t > 1."""
 
 
@@ -36,11 +37,11 @@ class Bootstrap(Proposal):
     Gordon, Salmond and Smith (1993).
     """
 
-    def encode(self, sequence: Sequence) -> Context:  # noqa: ARG002
+    def encode(self, sequence: Sequence) -> Context:
         return None
 
-    def initial(self, prior: Distribution, context: Context) -> Distribution:  # noqa: ARG002
+    def initial(self, prior: Any, context: Context) -> Distribution:
         return prior
 
-    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:  # noqa: ARG002
+    def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         return prior

@@ -7,13 +7,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, ArrayLike, Bool, Float
+from jaxtyping import Array, Bool, Float
 
 from mcfo.covariance import Covariance
+from mcfo.distributions import CorrelatedNormal
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
-from mcfo.types import Context, Distribution, Memory
+from mcfo.types import Context, Distribution, Memory, Numbers
 
 
 class AffineGaussian(Proposal):
@@ -34,13 +35,13 @@ class AffineGaussian(Proposal):
     def __init__(
         self,
         *,
-        initial_weight: ArrayLike,
-        initial_offset: ArrayLike,
-        initial_covariance: ArrayLike,
-        latent_weight: ArrayLike,
-        observation_weight: ArrayLike,
-        offset: ArrayLike,
-        covariance: ArrayLike,
+        initial_weight: Numbers,
+        initial_offset: Numbers,
+        initial_covariance: Numbers,
+        latent_weight: Numbers,
+        observation_weight: Numbers,
+        offset: Numbers,
+        covariance: Numbers,
     ):
         self.initial_weight = jnp.atleast_2d(jnp.asarray(initial_weight, float))
         self.initial_offset = jnp.atleast_1d(jnp.asarray(initial_offset, float))
@@ -83,12 +84,12 @@ class AffineGaussian(Proposal):
         complete = None if sequence.observed is None else jnp.all(sequence.observed, axis=-1)
         return sequence.observations.astype(self.offset.dtype), complete
 
-    def initial(self, prior: Distribution, context: Context) -> Distribution:
+    def initial(self, prior: Any, context: Context) -> Distribution:
         observation, complete = context
         mean = self.initial_weight @ observation + self.initial_offset
         return _unless_missing(self.initial_noise, mean, prior, complete)
 
-    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:
+    def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         observation, complete = context
         mean = self.latent_weight @ memory + self.observation_weight @ observation + self.offset
         return _unless_missing(self.noise, mean, prior, complete)
@@ -113,14 +114,16 @@ class LocallyOptimal(Proposal):
         rest = jax.vmap(lambda mask: _gain_and_factor(model, model.transition_noise, mask))(observed)
         # The first step's law is another one; one table with it in front keeps the scan's contexts alike.
         gains, factors = jax.tree.map(
-            lambda table, begin: jnp.broadcast_to(table, (sequence.steps, *table.shape[1:])).at[0].set(begin), rest, first
+            lambda table, begin: jnp.broadcast_to(table, (sequence.steps, *table.shape[1:])).at[0].set(begin),
+            rest,
+            first,
         )
         return observations, sequence.inputs, gains, factors
 
-    def initial(self, prior: Distribution, context: Context) -> Distribution:
+    def initial(self, prior: Any, context: Context) -> Distribution:
         return self._posterior(prior, context)
 
-    def step(self, prior: Distribution, memory: Memory, context: Context) -> Distribution:  # noqa: ARG002
+    def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         return self._posterior(prior, context)
 
     def _posterior(self, prior: Any, context: Context) -> Distribution:
@@ -128,7 +131,7 @@ class LocallyOptimal(Proposal):
         mean = prior.mean + gain @ (observation - self.model.emission_mean(prior.mean, inputs))
         if self.model.latent_size == 1:
             return dist.Normal(mean, factor[0]).to_event(1)
-        return dist.MultivariateNormal(mean, scale_tril=factor)
+        return CorrelatedNormal(mean, factor)
 
 
 def _gain_and_factor(model: LinearGaussian, prior: Covariance, observed: Bool[Array, " #dimensions"]):
@@ -144,4 +147,4 @@ def _unless_missing(noise: Covariance, mean: Array, prior: Any, complete: Bool[A
     deviations = jnp.sqrt(prior.variance)
     if noise.below is None:
         return dist.Normal(mean, jnp.where(complete, jnp.exp(noise.log_diagonal), deviations)).to_event(1)
-    return dist.MultivariateNormal(mean, scale_tril=jnp.where(complete, noise.factor, jnp.diag(deviations)))
+    return CorrelatedNormal(mean, jnp.where(complete, noise.factor, jnp.diag(deviations)))

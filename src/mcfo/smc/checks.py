@@ -29,8 +29,8 @@ def check_rank(sequence: Sequence) -> None:
     """Refuses a batch where one sequence is wanted."""
     if sequence.observations.ndim != 2:
         raise ValueError(
-            f"The observations have shape {sequence.observations.shape}, but a sampler runs over one sequence, (steps, "
-            "dimensions). For a batch use jax.vmap(lambda sequence: sampler(model, proposal, sequence, key=key))(batch)."
+            f"The observations have shape {sequence.observations.shape}, but a sampler runs over one sequence, "
+            "(steps, dimensions). For a batch use jax.vmap(lambda one: sampler(model, proposal, one, key=key))(batch)."
         )
 
 
@@ -62,7 +62,7 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
     return fits[0]
 
 
-def _check_pair(prior: Distribution, law: Distribution, model_method: str, proposal_method: str, key: Any) -> Any:
+def _check_pair(prior: Any, law: Any, model_method: str, proposal_method: str, key: Any) -> Any:
     """Refuses a proposal whose draws the prior cannot have made, or the other way round; returns a draw."""
     wanted = _check_scalar_density(prior, f"The model's {model_method}()", key)
     latent = wanted if law is prior else _check_scalar_density(law, f"The proposal's {proposal_method}()", key)
@@ -99,9 +99,9 @@ def _check_support(prior: Any, law: Any, model_method: str, proposal_method: str
         return
     if _kind(prior.support) != _kind(law.support):
         raise ValueError(
-            f"The proposal's {proposal_method}() has support {_name(law.support)}, but the model's {model_method}() has "
-            f"{_name(prior.support)}: the weights would be wrong or NaN. Propose from a distribution with the model's "
-            "support, or transform the latent."
+            f"The proposal's {proposal_method}() has support {_name(law.support)}, but the model's {model_method}() "
+            f"has {_name(prior.support)}: the weights would be wrong or NaN. Propose from a distribution with the "
+            "model's support, or transform the latent."
         )
 
 

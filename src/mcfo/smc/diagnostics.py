@@ -63,7 +63,7 @@ def _describe_one(trace: Trace) -> str:
         )
     if increment == np.inf:
         return (
-            f"Infinite weight at {where}: a density of the model is infinite. Look for a scale that has shrunk to zero, "
+            f"Infinite weight at {where}: a density of the model is infinite. Look for a scale that has shrunk to zero "
             "and bound it from below."
         )
     if increment == -np.inf:
@@ -92,8 +92,8 @@ def _why_degenerate(record: Record, step: int) -> str:
     before = float(np.median(record.ess))
     if record.ess[step] < 0.2 * before:
         return (
-            f"The median over all steps is {before:.1f}, so this observation stands out: an outlier, or a jump that the "
-            "transition does not allow for."
+            f"The median over all steps is {before:.1f}, so this observation stands out: an outlier, or a jump that "
+            "the transition does not allow for."
         )
     return (
         "It is low throughout: the proposal misses where the observations point. Learn the proposal, widen it, or use "

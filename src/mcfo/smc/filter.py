@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -70,6 +70,7 @@ def sis(particles: int) -> SMC:
     return SMC(particles, criterion=Never())
 
 
+@eqx.filter_jit
 def frames(proposal: Proposal, sequence: Sequence) -> Frame:
     """The sequence as the steps of a filter take it, with the time in front and the proposal's contexts in it."""
     clean = sequence.sanitised()
@@ -87,35 +88,33 @@ def step_key(key: Key, frame: Frame) -> Key:
 
 
 @eqx.filter_jit
-def _run(
-    sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool
-) -> Trace:
+def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Trace:
     check_rank(sequence)
     steps = frames(proposal, sequence)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     # All keys at once: hashing them one by one inside the loop costs a tenth of a small filter.
     keys = jax.vmap(lambda frame: _keys(step_key(key, frame)))(steps)
 
-    def keep(state: State, record: Record, ancestors: Ancestors) -> tuple[Record, History | None]:
+    def keep(outcome: _Outcome) -> tuple[Record, History | None]:
+        state, record, ancestors = outcome
         return record, History(state.latents, state.log_weights, ancestors) if history else None
 
     def body(state: State, frame_and_keys: tuple[Frame, _Keys]) -> tuple[State, tuple[Record, History | None]]:
-        state, *outcome = _next(sampler, model, proposal, state, *frame_and_keys, fit)
-        return state, keep(state, *outcome)
+        outcome = _next(sampler, model, proposal, state, *frame_and_keys, fit)
+        return outcome.state, keep(outcome)
 
-    everything = (steps, keys)
-    state, *outcome = _first(sampler, model, proposal, *frame_at(everything, 0), fit)
-    begun = keep(state, *outcome)
-    state, continued = jax.lax.scan(body, state, jax.tree.map(lambda array: array[1:], everything))
-    record, kept = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), begun, continued)
+    (first, first_keys), rest = _split_first((steps, keys))
+    outcome = _first(sampler, model, proposal, first, first_keys, fit)
+    state, continued = jax.lax.scan(body, outcome.state, rest)
+    record, kept = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), keep(outcome), continued)
     return Trace(state=state, record=record, history=kept, length=sequence.length)
 
 
 @eqx.filter_jit
 def _public_init(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, key: Key) -> tuple[State, Record]:
     fit = check_fit(model, proposal, frame)
-    state, record, _ = _first(sampler, model, proposal, frame, _keys(step_key(key, frame)), fit)
-    return state, record
+    outcome = _first(sampler, model, proposal, frame, _keys(step_key(key, frame)), fit)
+    return outcome.state, outcome.record
 
 
 @eqx.filter_jit
@@ -123,8 +122,20 @@ def _public_step(
     sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, key: Key
 ) -> tuple[State, Record]:
     fit = check_fit(model, proposal, frame)
-    state, record, _ = _next(sampler, model, proposal, state, frame, _keys(step_key(key, frame)), fit)
-    return state, record
+    outcome = _next(sampler, model, proposal, state, frame, _keys(step_key(key, frame)), fit)
+    return outcome.state, outcome.record
+
+
+class _Outcome(NamedTuple):
+    """What a step leaves behind."""
+
+    state: State
+    record: Record
+    ancestors: Ancestors
+
+
+def _split_first(tree: Any) -> tuple[Any, Any]:
+    return jax.tree.map(lambda array: array[0], tree), jax.tree.map(lambda array: array[1:], tree)
 
 
 class _Keys(eqx.Module):
@@ -139,9 +150,7 @@ def _keys(key: Key) -> _Keys:
     return _Keys(*jax.random.split(key, 3))
 
 
-def _first(
-    sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: _Keys, fit: Fit
-) -> tuple[State, Record, Ancestors]:
+def _first(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: _Keys, fit: Fit) -> _Outcome:
     memory = model.start(frame.inputs)
     prior = model.initial(memory, frame.inputs)
     law = proposal.initial(prior, frame.context)
@@ -157,12 +166,13 @@ def _first(
         log_weights = jnp.where(frame.present, log_weights, uniform)
         increment = jnp.where(frame.present, increment, 0.0)
     ancestors = jnp.arange(sampler.particles, dtype=jnp.int32)
-    return State(memory, latents, log_weights), Record.of(increment, log_weights, ancestors, False), ancestors
+    record = Record.of(increment, log_weights, ancestors, False)
+    return _Outcome(State(memory, latents, log_weights), record, ancestors)
 
 
 def _next(
     sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: _Keys, fit: Fit
-) -> tuple[State, Record, Ancestors]:
+) -> _Outcome:
     state, ancestors, resampled = _resample(sampler, state, frame, keys.resampling)
 
     def move(memory: Memory, noise: Any, imputation: Key | None) -> tuple[Any, Any, Memory]:
@@ -175,10 +185,11 @@ def _next(
     latents, log_weights, memory = jax.vmap(move)(state.memory, noise, imputation)
     log_weights, increment = normalise(state.log_weights + log_weights.astype(state.log_weights.dtype))
     after = State(memory, latents, log_weights)
-    if frame.present is not None:
-        after = jax.tree.map(lambda new, old: jnp.where(frame.present, new, old), after, state)
-        increment = jnp.where(frame.present, increment, 0.0)
-    return after, Record.of(increment, after.log_weights, ancestors, resampled), ancestors
+    present = frame.present
+    if present is not None:
+        after = jax.tree.map(lambda new, old: jnp.where(present, new, old), after, state)
+        increment = jnp.where(present, increment, 0.0)
+    return _Outcome(after, Record.of(increment, after.log_weights, ancestors, resampled), ancestors)
 
 
 def _resample(sampler: SMC, state: State, frame: Frame, key: Key) -> tuple[State, Ancestors, Any]:
@@ -213,7 +224,7 @@ def _move(
     if law is not prior:
         log_weight = log_weight + prior.log_prob(latent) - law.log_prob(latent)
     observation = frame.observation
-    if imputation is not None:
+    if imputation is not None and frame.observed is not None:
         # A memory that reads x_t needs all of it. Drawing what is missing from its own law multiplies the weight by
         # one, so the evidence stays unbiased.
         drawn = jax.lax.stop_gradient(emission.sample(imputation))

@@ -13,7 +13,7 @@ from mcfo.sequences import Sequence
 from mcfo.smc.filter import SMC
 from mcfo.smc.smoothing import draw_trajectories
 from mcfo.smc.trace import Trace
-from mcfo.types import Key, Scalar
+from mcfo.types import Key
 
 
 class Chain(eqx.Module):
@@ -25,17 +25,17 @@ class Chain(eqx.Module):
     - `trace`: the run of the sweep that is in force at the end.
     """
 
-    log_evidences: Float[Array, " sweeps"]
-    current: Int[Array, " sweeps"]
+    log_evidences: Float[Array, "*batch sweeps"]
+    current: Int[Array, "*batch sweeps"]
     trace: Trace
 
     @property
-    def log_evidence(self) -> Scalar:
+    def log_evidence(self) -> Float[Array, "*batch"]:
         """The mean of log p̂(x_1:T) over all sweeps."""
         return jnp.mean(self.log_evidences, axis=-1)
 
     @property
-    def acceptance_rate(self) -> Scalar:
+    def acceptance_rate(self) -> Float[Array, "*batch"]:
         """The share of the iterations that moved to their sweep."""
         moved = self.current[..., 1:] != self.current[..., :-1]
         return jnp.mean(moved, axis=-1, dtype=self.log_evidences.dtype)
@@ -96,7 +96,7 @@ def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequen
     return jax.lax.map(draw, sweep_keys)[chain.current], chain
 
 
-def _keys(pimh: PIMH, sequence: Sequence, key: Key) -> tuple[Key, Key]:
+def _keys(pimh: PIMH, sequence: Sequence, key: Key) -> tuple[Shaped[Array, "sweeps ..."], Key]:
     key = jax.random.fold_in(key, sequence.number)
     return jax.random.split(jax.random.fold_in(key, 0), pimh.sweeps + 1), jax.random.fold_in(key, 1)
 

@@ -10,10 +10,10 @@ import abc
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, ArrayLike, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.smc.weights import cumulative_count, cumulative_sum, effective_sample_size
-from mcfo.types import Ancestors, Key, LogWeights, Scalar, is_known
+from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 
 
 class Resampling(eqx.Module):
@@ -85,14 +85,14 @@ class Criterion(eqx.Module):
 class Always(Criterion):
     """Resamples before every step but the first."""
 
-    def __call__(self, log_weights: LogWeights) -> bool:  # noqa: ARG002
+    def __call__(self, log_weights: LogWeights) -> bool:
         return True
 
 
 class Never(Criterion):
     """Does not resample: sequential importance sampling."""
 
-    def __call__(self, log_weights: LogWeights) -> bool:  # noqa: ARG002
+    def __call__(self, log_weights: LogWeights) -> bool:
         return False
 
 
@@ -101,7 +101,7 @@ class ESSBelow(Criterion):
 
     threshold: Scalar
 
-    def __init__(self, threshold: ArrayLike = 0.5):
+    def __init__(self, threshold: Numbers = 0.5):
         self.threshold = jnp.asarray(threshold, float)
 
     def __check_init__(self):
@@ -113,6 +113,12 @@ class ESSBelow(Criterion):
 
     def __call__(self, log_weights: LogWeights) -> Bool[Array, ""]:
         return effective_sample_size(log_weights) < self.threshold * len(log_weights)
+
+
+def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
+    """Independent draws from a set of normalised log-weights, in no order."""
+    uniforms = jax.random.uniform(key, (count,), log_weights.dtype)
+    return jnp.searchsorted(_cumulative(log_weights), uniforms, side="right").astype(jnp.int32)
 
 
 def _cumulative(log_weights: LogWeights) -> Float[Array, " particles"]:

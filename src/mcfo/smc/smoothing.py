@@ -18,11 +18,13 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from mcfo.models.base import MarkovModel, Model
 from mcfo.sequences import Sequence
+from mcfo.smc.resampling import draw_indices
 from mcfo.smc.trace import History, Particles, Trace
-from mcfo.smc.weights import uniform_log_weights
+from mcfo.smc.weights import normalise, uniform_log_weights
 from mcfo.types import Key
 
 
+@eqx.filter_jit
 def genealogy(trace: Trace) -> Particles:
     """The ancestral paths of the last step's particles, with their weights.
 
@@ -35,13 +37,15 @@ def genealogy(trace: Trace) -> Particles:
     return Particles(latents, jnp.broadcast_to(history.log_weights[-1], history.log_weights.shape))
 
 
+@eqx.filter_jit
 def draw_trajectories(trace: Trace, count: int, *, key: Key) -> Particles:
     """Whole paths drawn from the weighted genealogy: equally weighted, with repetitions."""
     history = trace.require_history()
-    places = jax.random.categorical(key, history.log_weights[-1], shape=(count,)).astype(jnp.int32)
+    places = draw_indices(history.log_weights[-1], count, key=key)
     return _equally_weighted(_ancestral_paths(history, places), history)
 
 
+@eqx.filter_jit
 def fixed_lag(trace: Trace, lag: int) -> Particles:
     """p(z_t | x_1:t+L) for each t: the ancestors at t of the particles of step t + L, with their weights.
 
@@ -86,18 +90,18 @@ def backward_simulation(model: Model, trace: Trace, sequence: Sequence, count: i
     clean = sequence.sanitised()
     present = clean.present()
     last_key, path_key = jax.random.split(key)
-    last_places = jax.random.categorical(last_key, history.log_weights[-1], shape=(count,))
-    last = history.latents[-1][last_places]
+    last = history.latents[-1][draw_indices(history.log_weights[-1], count, key=last_key)]
 
-    def step(later: Shaped[Array, "count *latent"], now):
+    def step(later: Shaped[Array, count * latent], now):
         latents, log_weights, inputs_next, present_next, key = now
 
-        def log_density(latent, later_latent):
-            return model.transition(latent, inputs_next).log_prob(later_latent)
+        def choose(later_latent, key):
+            log_densities = jax.vmap(lambda latent: model.transition(latent, inputs_next).log_prob(later_latent))(
+                latents
+            )
+            return latents[draw_indices(normalise(log_weights + log_densities)[0], 1, key=key)[0]]
 
-        log_densities = jax.vmap(lambda path: jax.vmap(lambda latent: log_density(latent, path))(latents))(later)
-        places = jax.random.categorical(key, log_weights + log_densities)
-        earlier = latents[places]
+        earlier = jax.vmap(choose)(later, jax.random.split(key, count))
         if present_next is not None:
             earlier = jnp.where(present_next, earlier, later)
         return earlier, earlier

@@ -37,7 +37,7 @@ class State(eqx.Module):
     """Where a filter stands after a step: all that the next one needs, besides the data."""
 
     memory: Memory
-    latents: Shaped[Array, "particles *latent"]
+    latents: Shaped[Array, particles * latent]
     log_weights: LogWeights
 
     @property
@@ -79,9 +79,9 @@ class Record(eqx.Module):
 class History(eqx.Module):
     """Every particle of every step, with its ancestor in the step before (itself at the first step)."""
 
-    latents: Shaped[Array, "steps particles *latent"]
-    log_weights: Float[Array, "steps particles"]
-    ancestors: Int[Array, "steps particles"]
+    latents: Shaped[Array, ...]
+    log_weights: Float[Array, "*steps particles"]
+    ancestors: Int[Array, "*steps particles"]
 
     @property
     def particles(self) -> Particles:
@@ -101,7 +101,7 @@ class Trace(eqx.Module):
     length: Int[Array, ""] | None
 
     @property
-    def log_evidence(self) -> Scalar:
+    def log_evidence(self) -> Float[Array, "*batch"]:
         """log p̂(x_1:T), the sum of the increments; exp of it is unbiased for p(x_1:T)."""
         return jnp.sum(self.record.log_evidence, axis=-1)
 

@@ -1,0 +1,226 @@
+"""What must hold exactly: padding, batching, masks, seeds, steps against runs, one compilation."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from mcfo import (
+    PIMH,
+    SMC,
+    Always,
+    Bootstrap,
+    ESSBelow,
+    MarkovModel,
+    Never,
+    PoissonCounts,
+    Sequence,
+    StochasticVolatility,
+    frame_at,
+    frames,
+    kalman_filter,
+    simulate,
+    stack,
+)
+from support.memory import Remembering
+from support.problems import MODELS, PROPOSALS
+
+CRITERIA = {"always": Always(), "ess": ESSBelow(0.5), "never": Never()}
+ZOO = {
+    "scalar": lambda: (MODELS["scalar"](), PROPOSALS["affine"](MODELS["scalar"]())),
+    "vector": lambda: (MODELS["vector"](), PROPOSALS["locally-optimal"](MODELS["vector"]())),
+    "volatility": lambda: (StochasticVolatility(level=[0.1, -0.2]), Bootstrap()),
+    "counts": lambda: (PoissonCounts(level=1.0), Bootstrap()),
+    "memory": lambda: (Remembering(), Bootstrap()),
+}
+EACH = [("scalar", name) for name in CRITERIA] + [(case, "ess") for case in ZOO if case != "scalar"]
+
+
+def series(model, steps, *, seed=0, gaps=False, number=0):
+    _, values = simulate(model, 50, key=jax.random.key(seed))  # one length, so that one program serves
+    values = np.array(values, float)[:steps]
+    if gaps:
+        values[2] = np.nan
+        values[4, -1] = np.nan
+    return Sequence.from_values(values, number=number)
+
+
+def assert_same(one, other, rtol=1e-10):
+    np.testing.assert_allclose(one, other, rtol=rtol)
+
+
+@pytest.mark.parametrize(("case", "criterion"), EACH)
+def test_padding_and_batching_change_nothing(case, criterion):
+    model, proposal = ZOO[case]()
+    sampler = SMC(30, criterion=CRITERIA[criterion])
+    key = jax.random.key(7)
+    sequences = [series(model, steps, seed=steps, gaps=steps > 6, number=steps) for steps in (9, 5, 7)]
+    alone = [sampler(model, proposal, sequence, key=key) for sequence in sequences[:2]]
+    padded = sampler(model, proposal, sequences[0].pad(13), key=key)
+    assert_same(padded.log_evidence, alone[0].log_evidence)
+    assert_same(padded.record.ess[:9], alone[0].record.ess)
+    assert not padded.record.resampled[9:].any()
+    run = eqx.filter_jit(eqx.filter_vmap(lambda sequence: sampler(model, proposal, sequence, key=key)))
+    together = run(stack(sequences)).log_evidence
+    assert_same(together[:2], [trace.log_evidence for trace in alone])
+    assert_same(run(stack(sequences[::-1])).log_evidence[::-1], together)
+
+
+@pytest.mark.parametrize("case", ZOO)
+def test_a_mask_that_hides_nothing_changes_nothing(case):
+    model, proposal = ZOO[case]()
+    sequence = series(model, 6)
+    masked = eqx.tree_at(
+        lambda s: s.observed,
+        sequence,
+        jnp.ones(sequence.observations.shape, bool),
+        is_leaf=lambda x: x is None,
+    )
+    sampler = SMC(30)
+    key = jax.random.key(0)
+    assert_same(
+        sampler(model, proposal, masked, key=key).log_evidence,
+        sampler(model, proposal, sequence, key=key).log_evidence,
+    )
+
+
+class Durations(MarkovModel):
+    """Positive observations: zero, NaN and infinity are all outside of the emission's support."""
+
+    level: jax.Array
+
+    def initial(self, memory, inputs):
+        return dist.Normal(self.level, 1.0).to_event(1)
+
+    def transition(self, memory, inputs):
+        return dist.Normal(0.8 * memory, 0.5).to_event(1)
+
+    def emission(self, memory, latent, inputs):
+        return dist.LogNormal(latent, 0.7).to_event(1)
+
+
+@pytest.mark.parametrize("case", [*ZOO, "durations"])
+def test_what_is_masked_or_padded_reaches_neither_value_nor_gradient(case):
+    model, proposal = (Durations(jnp.zeros(2)), Bootstrap()) if case == "durations" else ZOO[case]()
+    clean = series(model, 8, gaps=True).pad(11)
+    hidden = ~np.broadcast_to(np.asarray(clean.observed), clean.observations.shape).copy()
+    hidden[8:] = True
+
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def value_and_gradient(model, sequence):
+        return SMC(30)(model, proposal, sequence, key=jax.random.key(0)).log_evidence
+
+    value, gradient = value_and_gradient(model, clean)
+    assert np.isfinite(value)
+    assert any((leaf != 0).any() for leaf in jax.tree.leaves(gradient))
+    for poison in (np.nan, np.inf, -np.inf, 0.0):
+        values = jnp.where(hidden, jnp.asarray(poison), clean.observations)
+        poisoned = eqx.tree_at(lambda s: s.observations, clean, values)
+        other_value, other_gradient = value_and_gradient(model, poisoned)
+        assert_same(value, other_value)
+        for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(other_gradient), strict=True):
+            assert np.isfinite(one).all()
+            assert_same(one, other)
+
+
+def test_missing_values_are_integrated_out_of_a_correlated_emission():
+    """At one step with the optimal proposal the evidence is exact: no Monte Carlo error hides a wrong marginal."""
+    model = MODELS["vector"]()
+    sequence = Sequence.from_values([[0.7, np.nan]])
+    found = SMC(4)(model, PROPOSALS["locally-optimal"](model), sequence, key=jax.random.key(0)).log_evidence
+    assert_same(found, kalman_filter(model, sequence).log_evidence)
+
+
+@pytest.mark.parametrize(("case", "criterion"), EACH)
+def test_steps_equal_the_whole_run(case, criterion):
+    model, proposal = ZOO[case]()
+    sampler = SMC(30, criterion=CRITERIA[criterion])
+    key = jax.random.key(11)
+    sequence = series(model, 7, gaps=True)
+    whole = sampler(model, proposal, sequence, key=key, history=True)
+    steps = frames(proposal, sequence)
+    state, record = sampler.init(model, proposal, frame_at(steps, 0), key=key)
+    increments = [record.log_evidence]
+    for time in range(1, 7):
+        state, record = sampler.step(model, proposal, state, frame_at(steps, time), key=key)
+        increments.append(record.log_evidence)
+        assert_same(record.ess, whole.record.ess[time])
+    assert_same(jnp.stack(increments), whole.record.log_evidence)
+    assert_same(state.latents, whole.state.latents)
+    assert_same(state.log_weights, whole.state.log_weights)
+    assert_same(state.particles.mean(), whole.history.particles.mean()[-1])
+
+
+def test_same_seed_same_bits_and_another_seed_others():
+    model, proposal = ZOO["vector"]()
+    sequence = series(model, 8, gaps=True)
+    sampler = SMC(25)
+    one, same, other = (
+        sampler(model, proposal, sequence, key=jax.random.key(seed), history=True) for seed in (1, 1, 2)
+    )
+    for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(same), strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert one.log_evidence != other.log_evidence
+
+
+def test_sequences_have_random_numbers_of_their_own():
+    model, proposal = ZOO["scalar"]()
+    values = series(model, 5).observations
+    sampler = SMC(10)
+    batch = stack([Sequence.from_values(values), Sequence.from_values(values)])
+    together = jax.vmap(lambda sequence: sampler(model, proposal, sequence, key=jax.random.key(0)))(batch)
+    assert together.log_evidence[0] != together.log_evidence[1]
+
+
+@pytest.fixture
+def compilations():
+    """Counts what XLA compiles while the test runs."""
+    found = []
+
+    def listener(event, duration, **_):
+        if event == "/jax/core/compile/backend_compile_duration":
+            found.append(duration)
+
+    jax.monitoring.register_event_duration_secs_listener(listener)
+    yield found
+    jax.monitoring.unregister_event_duration_listener(listener)
+
+
+@pytest.mark.parametrize("sampler", [SMC(17), PIMH(SMC(17), 2)], ids=["smc", "pimh"])
+def test_the_second_call_compiles_nothing(sampler, compilations):
+    first, second = (
+        MODELS["scalar"](),
+        eqx.tree_at(lambda m: m.transition_matrix, MODELS["scalar"](), jnp.eye(1) * 0.5),
+    )
+    one, other = series(first, 6, seed=0), series(first, 6, seed=1)
+    keys = jax.random.key(0), jax.random.key(1)
+    sampler(first, PROPOSALS["affine"](first), one, key=keys[0])
+    proposal = PROPOSALS["affine"](second)
+    again = SMC(17, criterion=ESSBelow(0.25)) if isinstance(sampler, SMC) else sampler
+    assert compilations
+    compilations.clear()
+    again(second, proposal, other, key=keys[1])
+    assert not compilations
+
+
+def test_record_counts_ancestors():
+    model, proposal = ZOO["scalar"]()
+    trace = SMC(40, criterion=Always())(model, proposal, series(model, 6), key=jax.random.key(0), history=True)
+    distinct = [len(np.unique(ancestors)) for ancestors in trace.history.ancestors]
+    np.testing.assert_array_equal(trace.record.unique_ancestors, distinct)
+    assert trace.record.unique_ancestors[0] == 40
+    assert trace.record.finite.all()
+
+
+def test_float32_agrees_with_float64():
+    model, proposal = ZOO["scalar"]()
+    sequence = series(model, 50)
+    exact = kalman_filter(model, sequence).log_evidence
+    with jax.enable_x64(False):
+        single = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), (model, proposal, sequence))
+        found = SMC(20_000)(*single, key=jax.random.key(0)).log_evidence
+        assert found.dtype == jnp.float32
+    np.testing.assert_allclose(found, exact, atol=0.1)

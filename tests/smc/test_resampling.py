@@ -1,0 +1,130 @@
+"""Ancestors: the right number of copies, in order, of living particles only."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mcfo import ESSBelow, Multinomial, Residual, Stratified, Systematic
+from mcfo.smc.weights import cumulative_count, cumulative_sum, effective_sample_size, normalise
+from support.means import assert_mean
+
+SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]
+
+
+def name(scheme):
+    return type(scheme).__name__.lower()
+
+
+def random_log_weights(particles, *, key, dtype=None, spread=2.0):
+    return normalise(spread * jax.random.normal(key, (particles,), dtype))[0]
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+@pytest.mark.parametrize("particles", [1, 2, 7, 100])
+def test_expected_copies(scheme, particles):
+    log_weights = random_log_weights(particles, key=jax.random.key(0))
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    ancestors = jax.jit(jax.vmap(lambda key: scheme(log_weights, key=key)))(keys)
+    assert (ancestors >= 0).all()
+    assert (ancestors < particles).all()
+    assert (jnp.diff(ancestors, axis=1) >= 0).all()
+    copies = jax.vmap(lambda a: jnp.bincount(a, length=particles))(ancestors)
+    expected = particles * jnp.exp(log_weights)
+    varying = np.asarray(copies.std(axis=0)) > 0
+    np.testing.assert_allclose(copies[:, ~varying].mean(axis=0), expected[~varying], atol=1e-3)
+    if varying.any():
+        assert_mean(copies[:, varying], expected[varying])
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+def test_wrong_copies_are_noticed(scheme):
+    """Negative control: the copies of weights that are off by a tenth of one particle's."""
+    log_weights = random_log_weights(7, key=jax.random.key(0))
+    wrong = normalise(log_weights.at[jnp.argmax(log_weights)].add(-0.1))[0]
+    keys = jax.random.split(jax.random.key(1), 20_000)
+    copies = jax.vmap(lambda key: jnp.bincount(scheme(wrong, key=key), length=7))(keys)
+    with pytest.raises(AssertionError):
+        assert_mean(copies, 7 * jnp.exp(log_weights))
+
+
+@pytest.mark.parametrize("scheme", [Systematic(), Residual()], ids=name)
+def test_low_variance_schemes_keep_whole_copies(scheme):
+    log_weights = random_log_weights(50, key=jax.random.key(2))
+    certain = jnp.floor(50 * jnp.exp(log_weights))
+    for seed in range(50):
+        copies = jnp.bincount(scheme(log_weights, key=jax.random.key(seed)), length=50)
+        assert (copies >= certain).all()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+@pytest.mark.parametrize("particles", [10, 1000, 100_000])
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_particles_of_weight_zero_have_no_offspring(scheme, particles, dtype):
+    key = jax.random.key(3)
+    alive = jax.random.bernoulli(key, 0.3, (particles,)).at[particles // 2].set(True)
+    log_weights = normalise(jnp.where(alive, jax.random.normal(key, (particles,), dtype), -jnp.inf))[0]
+    keys = jax.random.split(key, 200 if particles < 100_000 else 20)
+    draw = jax.jit(lambda key: scheme(log_weights, key=key))
+    for key in keys:
+        assert alive[draw(key)].all()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+def test_one_living_particle_gets_everything(scheme):
+    for place in (0, 3, 9):
+        log_weights = jnp.full(10, -jnp.inf).at[place].set(0.0)
+        assert (scheme(log_weights, key=jax.random.key(0)) == place).all()
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+def test_vmap_changes_nothing(scheme):
+    keys = jax.random.split(jax.random.key(0), 8)
+    weights = jax.vmap(lambda key: random_log_weights(33, key=key))(keys)
+    together = jax.vmap(lambda w, key: scheme(w, key=key))(weights, keys)
+    for w, key, ancestors in zip(weights, keys, together, strict=True):
+        np.testing.assert_array_equal(scheme(w, key=key), ancestors)
+
+
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+def test_no_callback(scheme):
+    program = jax.jit(lambda w, key: scheme(w, key=key)).lower(jnp.zeros(8), jax.random.key(0)).as_text()
+    assert "callback" not in program
+
+
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 300, 5000])
+def test_cumulative_sum(size, dtype):
+    values = jax.random.uniform(jax.random.key(size), (size,), dtype)
+    values = jnp.where(jax.random.bernoulli(jax.random.key(1), 0.5, (size,)), values, 0)
+    sums = cumulative_sum(values)
+    np.testing.assert_allclose(
+        sums, np.cumsum(np.asarray(values, np.float64)), rtol=1e-5 if dtype == jnp.float32 else 1e-13
+    )
+    steps = jnp.diff(sums)
+    assert (steps >= 0).all()
+    assert (steps[values[1:] == 0] == 0).all()
+    counts = jax.random.poisson(jax.random.key(2), 0.9, (size,)).astype(jnp.int32)
+    np.testing.assert_array_equal(cumulative_count(counts), np.cumsum(counts))
+
+
+def test_effective_sample_size():
+    assert effective_sample_size(jnp.full(8, -jnp.log(8.0))) == pytest.approx(8.0)
+    assert effective_sample_size(jnp.log(jnp.array([1.0, 0.0, 0.0]))) == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("log_weights", "increment"),
+    [([-jnp.inf] * 3, -jnp.inf), ([0.0, jnp.inf, 0.0], jnp.inf), ([0.0, jnp.nan, 0.0], jnp.nan)],
+    ids=["zero", "infinite", "nan"],
+)
+def test_weights_that_cannot_be_normalised_become_even(log_weights, increment):
+    normalised, found = normalise(jnp.array(log_weights))
+    np.testing.assert_array_equal(found, increment)
+    np.testing.assert_allclose(normalised, -np.log(3))
+
+
+@pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
+def test_threshold_outside_the_unit_interval_is_refused(threshold):
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        ESSBelow(threshold)

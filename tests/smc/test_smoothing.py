@@ -1,0 +1,198 @@
+"""Filtered and smoothed means and variances against the exact ones."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mcfo import (
+    PIMH,
+    SMC,
+    Bootstrap,
+    Sequence,
+    backward_simulation,
+    draw_trajectories,
+    fixed_lag,
+    genealogy,
+    kalman_filter,
+    kalman_smoother,
+)
+from support.means import assert_mean
+from support.memory import Remembering
+from support.problems import MODELS, PROPOSALS, data
+
+STEPS = 6
+RUNS = 100
+SMOOTHERS = {
+    "genealogy": lambda model, trace, sequence, key: genealogy(trace),
+    "trajectories": lambda model, trace, sequence, key: draw_trajectories(trace, trace.state.latents.shape[0], key=key),
+    "fixed-lag": lambda model, trace, sequence, key: fixed_lag(trace, STEPS),
+    "backward": lambda model, trace, sequence, key: backward_simulation(
+        model, trace, sequence, trace.state.latents.shape[0], key=key
+    ),
+}
+
+
+def moments(particles):
+    return jnp.stack([particles.mean(), particles.variance()])
+
+
+def exact_moments(law):
+    return np.stack([law.mean, law.variance()])
+
+
+def errors(model, sequence, particles, estimate, expected):
+    """Errors of independent runs: (runs, moment, step, dimension)."""
+    sampler, proposal = SMC(particles), PROPOSALS["locally-optimal"](model)
+
+    @eqx.filter_jit
+    def run(key):
+        trace = sampler(model, proposal, sequence, key=key, history=True)
+        return moments(estimate(model, trace, sequence, jax.random.fold_in(key, 1))) - expected
+
+    return np.asarray(jax.lax.map(run, jax.random.split(jax.random.key(5), RUNS), batch_size=4))
+
+
+def assert_converges(model, sequence, estimate, expected):
+    """No bias that 100 runs could see beyond its O(1/K), and the error falls as 1/sqrt(K)."""
+    few = errors(model, sequence, 100, estimate, expected)
+    many = errors(model, sequence, 900, estimate, expected)
+    ratio = np.sqrt((few**2).mean() / (many**2).mean())
+    assert 2.3 < ratio < 3.9, f"9 times as many particles make the error {ratio:.2f} times smaller, not 3"
+    assert np.sqrt((many**2).mean()) < 0.1
+    assert_mean(many, 0.0)
+
+
+@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
+@pytest.mark.parametrize("model", MODELS)
+def test_filtered_moments_converge(model, missing):
+    model = MODELS[model]()
+    sequence = data(model, STEPS, missing=missing)
+    expected = exact_moments(kalman_filter(model, sequence).filtered)
+    assert_converges(model, sequence, lambda model, trace, *_: trace.history.particles, expected)
+
+
+@pytest.mark.parametrize("smoother", SMOOTHERS)
+@pytest.mark.parametrize("model", ["scalar", pytest.param("vector", marks=pytest.mark.slow)])
+def test_smoothed_moments_converge(model, smoother):
+    model = MODELS[model]()
+    sequence = data(model, STEPS, missing=True)
+    expected = exact_moments(kalman_smoother(model, sequence))
+    assert_converges(model, sequence, SMOOTHERS[smoother], expected)
+
+
+def test_filtered_moments_are_not_smoothed_ones():
+    """Negative control."""
+    model = MODELS["scalar"]()
+    sequence = data(model, STEPS)
+    expected = exact_moments(kalman_smoother(model, sequence))
+    with pytest.raises(AssertionError):
+        assert_mean(errors(model, sequence, 900, lambda model, trace, *_: trace.history.particles, expected), 0.0)
+
+
+def test_lag_zero_is_the_filter():
+    model = MODELS["scalar"]()
+    trace = SMC(20)(model, Bootstrap(), data(model), key=jax.random.key(0), history=True)
+    lagged = fixed_lag(trace, 0)
+    np.testing.assert_array_equal(lagged.latents, trace.history.latents)
+    np.testing.assert_array_equal(lagged.log_weights, trace.history.log_weights)
+
+
+def test_a_short_lag_is_the_smoother_of_a_shorter_series():
+    model = MODELS["scalar"]()
+    sequence = data(model, STEPS)
+    early = jax.tree.map(lambda array: array[:4] if array.ndim else array, sequence)
+    run = {"model": model, "proposal": Bootstrap(), "key": jax.random.key(0), "history": True}
+    trace = SMC(50)(sequence=sequence, **run)
+    shorter = SMC(50)(sequence=early, **run)
+    np.testing.assert_allclose(fixed_lag(trace, 2).mean()[1], genealogy(shorter).mean()[1], rtol=1e-10)
+
+
+@pytest.mark.parametrize("smoother", SMOOTHERS)
+def test_padding_changes_no_smoothed_law(smoother):
+    model = MODELS["scalar"]()
+    sequence = data(model, STEPS)
+    smooth = SMOOTHERS[smoother]
+    expected = exact_moments(kalman_smoother(model, sequence))
+
+    padded = sequence.pad(STEPS + 3)
+    trace = SMC(4000)(model, PROPOSALS["affine"](model), padded, key=jax.random.key(0), history=True)
+    found = np.asarray(moments(smooth(model, trace, padded, jax.random.key(1))))[:, :STEPS]
+    np.testing.assert_allclose(found, expected, atol=0.12)
+
+
+def test_backward_simulation_refuses_models_with_memory():
+    sequence = Sequence.from_values([[1, 0], [0, 1]])
+    trace = SMC(5)(Remembering(), Bootstrap(), sequence, key=jax.random.key(0), history=True)
+    with pytest.raises(ValueError, match=r"Remembering is not a MarkovModel.*genealogy"):
+        backward_simulation(Remembering(), trace, sequence, 3, key=jax.random.key(0))
+
+
+def test_smoothing_needs_the_history():
+    model = MODELS["scalar"]()
+    trace = SMC(5)(model, Bootstrap(), data(model), key=jax.random.key(0))
+    with pytest.raises(ValueError, match="history=True"):
+        genealogy(trace)
+
+
+def test_a_negative_lag_is_refused():
+    model = MODELS["scalar"]()
+    trace = SMC(5)(model, Bootstrap(), data(model), key=jax.random.key(0), history=True)
+    with pytest.raises(ValueError, match="must not be negative"):
+        fixed_lag(trace, -1)
+
+
+class TestPIMH:
+    """With five particles the filter's own trajectories are biased for the smoothing law; the chain's are not."""
+
+    CHAINS = 3000
+    SWEEPS = 30
+
+    def problem(self):
+        model = MODELS["scalar"]()
+        sequence = data(model, STEPS)
+        return model, sequence, kalman_smoother(model, sequence)
+
+    def test_accepted_trajectories_follow_the_smoothing_law(self):
+        model, sequence, exact = self.problem()
+        pimh = PIMH(SMC(5), self.SWEEPS)
+
+        @jax.jit
+        def last(key):
+            paths, chain = pimh.trajectories(model, Bootstrap(), sequence, key=key)
+            return paths[0], paths[-1], chain.acceptance_rate
+
+        first, accepted, rate = jax.vmap(last)(jax.random.split(jax.random.key(8), self.CHAINS))
+        assert 0.2 < rate.mean() < 0.9
+        assert_mean(accepted, exact.mean)
+        assert_mean((accepted - exact.mean) ** 2, exact.variance())
+        with pytest.raises(AssertionError):  # the first sweep is plain SMC
+            assert_mean(first, exact.mean)
+
+    def test_the_accepted_sweep_is_consistent_with_all_its_particles(self):
+        model, sequence, exact = self.problem()
+        pimh = PIMH(SMC(5), self.SWEEPS)
+
+        @jax.jit
+        def weighted(key):
+            chain = pimh(model, Bootstrap(), sequence, key=key, history=True)
+            return genealogy(chain.trace).mean(), chain.trace.log_evidence, chain.log_evidences, chain.current
+
+        means, accepted, all_sweeps, current = jax.vmap(weighted)(jax.random.split(jax.random.key(9), self.CHAINS))
+        assert_mean(means, exact.mean)
+        np.testing.assert_allclose(accepted, jnp.take_along_axis(all_sweeps, current[:, -1:], axis=1)[:, 0])
+        truth = kalman_filter(model, sequence).log_evidence
+        assert all_sweeps.mean() < truth
+        assert_mean(jnp.exp(all_sweeps[:, 0] - truth), 1.0)
+
+    def test_a_collapsed_sweep_is_left(self):
+        from mcfo.smc.pimh import _accept
+
+        log_evidences = jnp.array([-jnp.inf, -jnp.inf, 0.0, -jnp.inf])
+        np.testing.assert_array_equal(_accept(log_evidences, jax.random.key(0)), [0, 1, 2, 2])
+
+    @pytest.mark.parametrize("sweeps", [0, -1, 2.0])
+    def test_a_chain_needs_an_iteration(self, sweeps):
+        with pytest.raises((ValueError, TypeError), match=r"at least one iteration|sweeps"):
+            PIMH(SMC(5), sweeps)

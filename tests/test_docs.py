@@ -1,0 +1,61 @@
+"""What the documentation shows runs as it stands."""
+
+import re
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [
+    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in path.read_text()
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem.lower())
+def test_code_blocks_run(page):
+    names: dict = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):
+        exec(compile(block, str(page), "exec"), names)
+
+
+def test_the_readme_example_has_twelve_lines():
+    block = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[0]
+    assert len([line for line in block.splitlines() if line.strip()]) <= 12
+
+
+@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+def test_examples_run(example, tmp_path, monkeypatch, capsys):
+    picture = tmp_path / "picture.png"
+    monkeypatch.setattr(sys, "argv", [str(example), str(picture)])
+    runpy.run_path(str(example), run_name="__main__")
+    assert picture.stat().st_size > 10_000
+    assert capsys.readouterr().out
+
+
+def test_every_dependency_has_a_reason():
+    import tomllib
+
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    wanted = [*project["project"]["dependencies"], *project["dependency-groups"]["dev"]]
+    reasons = (ROOT / "docs" / "dependencies.md").read_text()
+    for requirement in wanted:
+        name = re.match(r"[\w-]+", requirement)[0]
+        assert name in reasons, f"docs/dependencies.md does not say why {name} is there"
+
+
+def test_the_lock_names_no_index():
+    lock = (ROOT / "requirements.lock").read_text()
+    assert "://" not in lock
+    assert "--index" not in lock
+    assert "--find-links" not in lock
+    requirements = [line for line in lock.splitlines() if "==" in line]
+    assert all(line.endswith("\\") for line in requirements), "every requirement has hashes"
+
+
+def test_links_lead_somewhere():
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{page.name} links to {target}"
