@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick lint format lock clean
+.PHONY: help setup demo test lint format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -24,13 +24,10 @@ $(READY): requirements.lock pyproject.toml
 	@touch $@
 
 demo: $(READY) ## See the library work: filter, smooth, compare with the exact answer, draw a picture
-	@$(BIN)/mcfo demo
+	@$(BIN)/mcfo demo --force
 
-test: $(READY) ## Run every test
-	@$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
-
-test-quick: $(READY) ## Run the tests that are not marked slow
-	@$(BIN)/python -m pytest -q -n $(WORKERS) -m "not slow" $(ARGS)
+test: $(READY) ## Run the tests; with CI=true in the environment the slow ones too
+	@$(BIN)/python -m pytest -q -n $(WORKERS) $(if $(CI),,-m "not slow") $(ARGS)
 
 lint: $(READY) ## Check format, style and types
 	@$(BIN)/ruff format --check .

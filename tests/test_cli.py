@@ -30,6 +30,8 @@ def test_demo_writes_a_picture_and_never_over_another(tmp_path):
     ("arguments", "message"),
     [
         (["demo", "--out", "file/demo"], "Cannot make the folder file/demo"),
+        (["demo", "--out", "file", "--force"], "file is not a folder"),
+        (["demo", "--seed", "99999999999999999999"], "--seed"),
         (["demo", "--particles", "1"], "--particles"),
         (["demo", "--steps", "many"], "--steps"),
         (["dmeo"], "Did you mean 'demo'"),
@@ -46,6 +48,7 @@ def test_bad_input_ends_with_a_message_and_code_2(arguments, message, tmp_path):
 def test_help_comes_without_jax():
     script = "import sys; from mcfo.cli import app; sys.exit('jax' in sys.modules or 'numpyro' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+    assert mcfo("--version").stdout.startswith("mcfo 0.")
     result = mcfo("--help")
     assert result.returncode == 0
     assert "demo" in result.stdout

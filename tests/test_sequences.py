@@ -2,6 +2,7 @@
 
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from mcfo import Sequence, stack
         (np.zeros((2, 3, 4)), "have shape (2, 3, 4), but (steps, dimensions) is wanted"),
         (3.0, "have shape (), but (steps, dimensions) is wanted"),
         (["a", "b"], "but real numbers are wanted"),
-        ([1.0, None], "have dtype object, but real numbers are wanted"),
+        ([1.0, None, "x"], "observations[2] is 'x', but real numbers are wanted"),
         ([1j], "have dtype complex128, but real numbers are wanted"),
         ([[1.0], [1.0, 2.0]], "The observations are not a table"),
         ([np.nan, np.nan], "All 2 values of the series are missing"),
@@ -46,6 +47,20 @@ def test_bad_values_are_refused(values, message):
 def test_bad_masks_and_inputs_are_refused(extra, message):
     with pytest.raises(ValueError, match=re.escape(message)):
         Sequence.from_values(np.zeros((3, 2)), **extra)
+
+
+def test_none_and_masked_places_are_missing():
+    np.testing.assert_array_equal(Sequence.from_values([1.0, None, 2.0]).observed[:, 0], [True, False, True])
+    masked = np.ma.masked_array([1, 999, 2], mask=[False, True, False])
+    np.testing.assert_array_equal(Sequence.from_values(masked).observed[:, 0], [True, False, True])
+
+
+def test_numbers_beyond_float32_are_named():
+    with (
+        jax.enable_x64(False),
+        pytest.raises(ValueError, match=re.escape("observations[0, 0] = 1e+300 is too large for float32")),
+    ):
+        Sequence.from_values([1e300, 1.0])
 
 
 def test_infinity_may_stand_where_the_mask_hides_it():

@@ -6,6 +6,7 @@ not wait for: a name is imported when it is first used.
 
 import ast
 import importlib
+import importlib.metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,12 @@ __all__ = sorted(_HOME)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return importlib.metadata.version("mcfo")
     if name not in _HOME:
         raise AttributeError(f"module 'mcfo' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+    return ["__version__", *__all__]

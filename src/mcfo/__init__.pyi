@@ -1,5 +1,8 @@
 """The public names, each with its home; `__init__.py` reads this file."""
 
+__version__: str
+__all__: list[str]
+
 from mcfo.covariance import Covariance as Covariance
 from mcfo.exact.kalman import kalman_filter as kalman_filter
 from mcfo.exact.kalman import kalman_smoother as kalman_smoother
@@ -18,6 +21,7 @@ from mcfo.sequences import stack as stack
 from mcfo.smc.diagnostics import describe as describe
 from mcfo.smc.diagnostics import require_finite as require_finite
 from mcfo.smc.filter import SMC as SMC
+from mcfo.smc.filter import frame as frame
 from mcfo.smc.filter import frame_at as frame_at
 from mcfo.smc.filter import frames as frames
 from mcfo.smc.filter import sis as sis

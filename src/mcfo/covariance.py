@@ -26,7 +26,7 @@ class Covariance(eqx.Module):
     def from_matrix(cls, covariance: Numbers, *, name: str = "covariance") -> Covariance:
         """Reads a covariance matrix, or a vector of variances, or one variance; checked unless it is being traced."""
         if not is_known(covariance):
-            return cls._from_tracer(jnp.asarray(covariance))
+            return cls._from_tracer(jnp.asarray(covariance, float))
         matrix = np.asarray(covariance, np.float64)
         if matrix.ndim < 2 or matrix.shape == (1, 1):
             variances = np.atleast_1d(matrix.squeeze()) if matrix.ndim != 1 else matrix

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+import equinox as eqx
 import jax
 import matplotlib
 
@@ -20,8 +21,8 @@ from rich.table import Table
 from mcfo.exact.kalman import Gaussians, kalman_filter, kalman_smoother
 from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
-from mcfo.proposals.base import Bootstrap
-from mcfo.proposals.gaussian import AffineGaussian, LocallyOptimal
+from mcfo.proposals.base import Bootstrap, Proposal
+from mcfo.proposals.gaussian import LocallyOptimal
 from mcfo.sequences import Sequence
 from mcfo.smc.diagnostics import describe
 from mcfo.smc.filter import SMC
@@ -41,24 +42,27 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     filtered, smoothed = kalman_filter(model, sequence), kalman_smoother(model, sequence)
     console.print(
         f"A linear Gaussian series of {steps} steps with {int((~sequence.observed).sum())} gaps, "  # pyright: ignore[reportOptionalOperand]
-        f"{particles} particles, {_RUNS} runs of each filter."
+        f"{particles} particles, {_RUNS} runs of each filter (about half a minute, most of it compiling)."
     )
 
     proposals = {
         "bootstrap": Bootstrap(),
-        "affine, optimal": AffineGaussian.optimal(model),
         "locally optimal": LocallyOptimal(model),
     }
     sampler = SMC(particles)
     key = jax.random.key(seed)
-    table = Table(title=f"log-evidence; exactly {float(filtered.log_evidence):.3f}")
-    for title in ("proposal", "mean", "spread", "mean ESS", "filter error"):
+    table = Table(
+        title=f"The log-evidence log p(x) is exactly {float(filtered.log_evidence):.3f}",
+        caption=f"estimate and spread: mean and standard deviation over {_RUNS} runs. ESS: effective sample size. "
+        "error: mean distance of the filtered mean from the exact one, first run.",
+    )
+    for title in ("proposal", "estimate", "spread", "ESS", "error"):
         table.add_column(title, justify="left" if title == "proposal" else "right")
     traces: dict[str, Trace] = {}
     for name, proposal in track(list(proposals.items()), description="Filtering", console=console, transient=True):
         keys = jax.random.split(key, _RUNS)
-        runs = jax.vmap(lambda key, proposal=proposal: sampler(model, proposal, sequence, key=key))(keys)
-        traces[name] = sampler(model, proposal, sequence, key=key, history=True)
+        runs = _repeat(sampler, model, proposal, sequence, keys)
+        traces[name] = jax.tree.map(lambda array: array[0], runs)
         error = jnp.abs(traces[name].require_history().particles.mean() - filtered.filtered.mean)
         table.add_row(
             name,
@@ -75,11 +79,16 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     console.print(f"Smoothing by backward simulation: mean error {error:.4f} against the exact smoother.")
     chain = PIMH(SMC(20), 20)(model, proposals["locally optimal"], sequence, key=key)
     console.print(f"PIMH, 20 sweeps of 20 particles: acceptance rate {float(chain.acceptance_rate):.2f}.")
-    console.print(f"In a sentence: {describe(best)}")
+    console.print(f"The first run with the locally optimal proposal, which the picture shows: {describe(best)}")
 
     picture = _draw(out / "demo.png", latents, sequence, filtered.filtered, smoothed, best, paths)
     console.print(f"Picture: {picture}   ({time.perf_counter() - begun:.0f} s)")
     return picture
+
+
+@eqx.filter_jit
+def _repeat(sampler: SMC, model: LinearGaussian, proposal: Proposal, sequence: Sequence, keys: jax.Array) -> Trace:
+    return jax.vmap(lambda key: sampler(model, proposal, sequence, key=key, history=True))(keys)
 
 
 def _series(model: LinearGaussian, steps: int, seed: int) -> tuple[np.ndarray, Sequence]:
@@ -105,6 +114,7 @@ def _draw(
         3, 1, figsize=(9, 7.5), sharex=True, height_ratios=[3, 3, 1.4], layout="constrained"
     )
     particles = trace.require_history().particles
+    seen = np.where(sequence.mask(), sequence.observations, np.nan)[:, 0] / 1.2
     for axis, title, law, estimate in (
         (top, "Filter: what is known at each step", filtered, particles),
         (middle, "Smoother: what is known in the end", smoothed, paths),
@@ -125,13 +135,15 @@ def _draw(
                 ls=":",
                 label="particles, ±2 sd" if side is spread else None,
             )
-        axis.plot(times, latents, color="#d94801", lw=0, marker=".", ms=4, label="true latent")
+        axis.plot(times, latents, color="#d94801", lw=0, marker=".", ms=4, label="true latent state")
+        axis.plot(times, seen, color="0.35", lw=0, marker="x", ms=3, mew=0.7, label="observation / 1.2")
         axis.set_title(title, loc="left", fontsize=11)
-        axis.set_ylabel("latent")
-    top.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=4, frameon=False)
+        axis.set_ylabel("latent state")
+    top.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=5, frameon=False)
     bottom.plot(times, trace.record.ess, color="#08519c", lw=1.2)
+    bottom.axhline(trace.particles / 2, color="0.5", lw=0.8, ls="--")
     bottom.set_ylim(0, trace.state.log_weights.shape[0] * 1.05)
-    bottom.set_title("Effective sample size", loc="left", fontsize=11)
+    bottom.set_title("Effective sample size (dashed: below it, particles are resampled)", loc="left", fontsize=11)
     bottom.set_xlabel("step")
     missing = ~np.asarray(sequence.observed)[:, 0]
     for axis in (top, middle, bottom):

@@ -70,10 +70,11 @@ class NoiseShape(NamedTuple):
 def noise_shape(distribution: Distribution) -> NoiseShape | None:
     """The noise that `from_noise` wants for this distribution; None if it wants a key of its own."""
     base: Any = _base(distribution)
-    if type(base) in (dist.Normal, dist.MultivariateNormal, CorrelatedNormal):
-        event_shape = distribution.event_shape  # pyright: ignore[reportAttributeAccessIssue]
-        return NoiseShape(event_shape, jnp.result_type(base.loc))
-    return None
+    if base is None:
+        return None
+    dtype = jnp.result_type(base.loc, base.scale if type(base) is dist.Normal else base.scale_tril)
+    event_shape = distribution.event_shape  # pyright: ignore[reportAttributeAccessIssue]
+    return NoiseShape(event_shape, dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float))
 
 
 def draw_noise(noise: NoiseShape | None, particles: int, *, key: Key) -> Shaped[Array, "particles ..."]:
@@ -86,14 +87,14 @@ def draw_noise(noise: NoiseShape | None, particles: int, *, key: Key) -> Shaped[
     return jax.random.normal(key, (particles, *noise.shape), noise.dtype)
 
 
-def from_noise(distribution: Distribution, noise: Shaped[Array, ...]) -> Array:
+def from_noise(distribution: Distribution, noise: Shaped[Array, "..."]) -> Array:
     """One draw, g(noise): differentiable in the parameters of a Gaussian."""
     base = _base(distribution)
-    if type(base) in (dist.Normal,):
-        return base.loc + base.scale * noise
-    if type(base) in (dist.MultivariateNormal, CorrelatedNormal):
-        return base.loc + base.scale_tril @ noise
-    return distribution.sample(noise)
+    if base is None:
+        return distribution.sample(noise)
+    if type(base) is dist.Normal:
+        return base.loc + base.scale * noise  # pyright: ignore[reportOperatorIssue, reportReturnType]
+    return base.loc + base.scale_tril @ noise
 
 
 def observed_log_prob(
@@ -120,13 +121,32 @@ def observed_log_prob(
     )
 
 
+def impute(distribution: Any, value: Observation, observed: Bool[Array, " #dimensions"], *, key: Key) -> Array:
+    """The value with its missing dimensions drawn from their law given the observed ones."""
+    drawn = distribution.sample(key)
+    if observed.shape == value.shape and isinstance(distribution, dist.MultivariateNormal | CorrelatedNormal):
+        # Kriging: a draw of everything, corrected by how far it missed what is known.
+        covariance = _covariance(distribution)
+        both = observed[:, None] & observed[None, :]
+        missed = jnp.where(observed, value - drawn, 0.0)
+        drawn = drawn + covariance @ jnp.linalg.solve(jnp.where(both, covariance, jnp.eye(len(value))), missed)
+    return jnp.where(observed, value, drawn)
+
+
+def _covariance(normal: Any) -> Array:
+    return normal.scale_tril @ normal.scale_tril.T
+
+
 def _base(distribution: Any) -> Any:
-    return distribution.base_dist if isinstance(distribution, dist.Independent) else distribution
+    """The Gaussian whose standard noise makes a draw of the distribution; None if there is none."""
+    if type(distribution) is dist.Independent:
+        return distribution.base_dist if type(distribution.base_dist) is dist.Normal else None
+    return distribution if type(distribution) in (dist.Normal, dist.MultivariateNormal, CorrelatedNormal) else None
 
 
 def _marginal_normal_log_prob(normal: Any, value: Observation, observed: Bool[Array, " dimensions"]) -> Scalar:
     # A missing dimension becomes an independent standard normal at its mean, whose log 2π / 2 is taken off again.
-    covariance = normal.scale_tril @ normal.scale_tril.T
+    covariance = _covariance(normal)
     both = observed[:, None] & observed[None, :]
     factor = jnp.linalg.cholesky(jnp.where(both, covariance, jnp.eye(len(value))))
     residual = jnp.where(observed, value - normal.loc, 0.0)

@@ -13,6 +13,8 @@ from jaxtyping import Array, Bool, Float, Int, Shaped
 
 from mcfo.types import Context
 
+_HARMLESS = 0.5
+
 
 class Frame(eqx.Module):
     """One step of one sequence.
@@ -35,26 +37,20 @@ class Sequence(eqx.Module):
 
     `observed` is None where nothing is missing, and has one column where steps are missing whole (which any emission
     can leave out, while single dimensions can only be left out of one that factorises). `length` is None where
-    nothing is padding. A *missing* step is one of the model's steps (the latent moves on
-    unseen); a *padded* step does not exist: no particle moves, no random number is used, nothing is resampled.
+    nothing is padding. A *missing* step is one of the model's steps (the latent moves on unseen); a *padded* step does
+    not exist: no particle moves, nothing is weighted or resampled. `number` says which series of a data set it is and
+    `start` at which step of it the first row stands: random numbers follow both.
 
     Make one with [`Sequence.from_values`][], which checks the data. A batch is a `Sequence` whose arrays have
     one more axis in front: see [`stack`][].
     """
 
     observations: Shaped[Array, "steps dimensions"]
-    observed: (
-        Bool[
-            Array,
-            (
-                steps  # dimensions
-            ),
-        ]
-        | None
-    )
+    observed: Bool[Array, "steps #dimensions"] | None
     inputs: Float[Array, "steps inputs"] | None
     length: Int[Array, ""] | None
     number: Int[Array, ""]
+    start: Int[Array, ""]
 
     @classmethod
     def from_values(
@@ -108,7 +104,8 @@ class Sequence(eqx.Module):
             observed=mask,
             inputs=None if inputs is None else jnp.asarray(inputs),
             length=None,
-            number=jnp.asarray(number, jnp.int32),
+            number=jnp.asarray(_place(number, "number"), jnp.int32),
+            start=jnp.asarray(0, jnp.int32),
         )
 
     @property
@@ -133,7 +130,33 @@ class Sequence(eqx.Module):
             inputs=lengthen(self.inputs),
             length=length,
             number=self.number,
+            start=self.start,
         )
+
+    def window(self, begin: int, end: int) -> Sequence:
+        """The steps from `begin` up to `end`, with the random numbers that they have in the whole series."""
+        if not 0 <= begin < end <= self.steps:
+            raise ValueError(f"There is no window from {begin} to {end} in a series of {self.steps} steps.")
+
+        def cut(array):
+            return None if array is None else array[begin:end]
+
+        return Sequence(
+            observations=self.observations[begin:end],
+            observed=cut(self.observed),
+            inputs=cut(self.inputs),
+            length=None if self.length is None else jnp.clip(self.length - begin, 0, end - begin),
+            number=self.number,
+            start=self.start + begin,
+        )
+
+    def mask(self) -> Bool[Array, "steps dimensions"]:
+        """True where a value was observed, one flag for each step and dimension, whatever form `observed` has."""
+        known = jnp.ones((1, 1), bool) if self.observed is None else self.observed
+        present = self.present()
+        if present is not None:
+            known = known & present[:, None]
+        return jnp.broadcast_to(known, self.observations.shape)
 
     def present(self) -> Bool[Array, " steps"] | None:
         """True at the steps that exist; None if all do."""
@@ -143,21 +166,20 @@ class Sequence(eqx.Module):
         """The same series with a harmless value in every masked or padded place.
 
         Masked terms are multiplied out of likelihoods by a `where`, whose gradient is still NaN if the branch not
-        taken is. So what stands there must be a value that the emission accepts: the first observed one of the
-        same dimension, which is inside any support.
+        taken is. So what stands there should be a value that the emission accepts: the first observed one of the same
+        dimension, or 0.5 in a dimension that is never observed (inside the support of every common distribution).
         """
-        known = self.observed
         present = self.present()
-        if present is not None:
-            known = present[:, None] if known is None else known & present[:, None]
-        if known is None:
+        if self.observed is None and present is None:
             return self
-        known = jnp.broadcast_to(known, self.observations.shape)
+        known = self.mask()
+        floating = jnp.issubdtype(self.observations.dtype, jnp.floating)
         first = jnp.take_along_axis(self.observations, jnp.argmax(known, axis=0)[None], axis=0)
-        fill = jnp.where(jnp.any(known, axis=0, keepdims=True), first, jnp.zeros_like(first))
+        fill = jnp.where(jnp.any(known, axis=0, keepdims=True), first, _HARMLESS if floating else 1).astype(first.dtype)
         clean = eqx.tree_at(lambda s: s.observations, self, jnp.where(known, self.observations, fill))
         if self.inputs is not None and present is not None:
-            inputs = jnp.where(present[:, None], self.inputs, 0)
+            # Not zero: inputs are often time differences, by whose root a scale is multiplied.
+            inputs = jnp.where(present[:, None], self.inputs, self.inputs[0])
             clean = eqx.tree_at(lambda s: s.inputs, clean, inputs)
         return clean
 
@@ -170,7 +192,7 @@ class Sequence(eqx.Module):
             inputs=self.inputs,
             context=contexts,
             present=self.present(),
-            time=jnp.arange(steps, dtype=jnp.int32),
+            time=self.start + jnp.arange(steps, dtype=jnp.int32),
             number=jnp.broadcast_to(self.number, (steps,)),
         )
 
@@ -220,10 +242,14 @@ def _float_dtype() -> np.dtype:
 
 def _table(values: Any, name: str) -> np.ndarray:
     """A finite-rank array of numbers with time in front and one column for each dimension."""
+    if isinstance(values, np.ma.MaskedArray):
+        values = np.ma.filled(values.astype(float), np.nan) if np.ma.is_masked(values) else values.data
     try:
         table = np.asarray(values)
     except ValueError as error:
         raise ValueError(f"The {name} are not a table: {error}. Give every step the same number of values.") from error
+    if table.dtype == object:
+        table = _numbers(table, name)
     if table.dtype == bool:
         table = table.astype(np.int32)
     if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
@@ -244,8 +270,35 @@ def _table(values: Any, name: str) -> np.ndarray:
             "Give at least one step of at least one dimension."
         )
     counts = np.issubdtype(table.dtype, np.integer) and np.abs(table, dtype=float).max() < 2**31
-    with np.errstate(over="ignore"):  # what overflows becomes infinite, and is refused as such
-        return table.astype(np.int32 if counts else _float_dtype())
+    if counts:
+        return table.astype(np.int32)
+    with np.errstate(over="ignore"):
+        converted = table.astype(_float_dtype())
+    overflowed = np.isinf(converted) & np.isfinite(table)
+    if overflowed.any():
+        row, column = (int(index) for index in np.argwhere(overflowed)[0])
+        raise ValueError(
+            f"{name}[{row}, {column}] = {table[row, column]:g} is too large for {converted.dtype}. Rescale the column, "
+            'or call jax.config.update("jax_enable_x64", True) first.'
+        )
+    return converted
+
+
+def _numbers(table: np.ndarray, name: str) -> np.ndarray:
+    """An array of Python objects as floats; None is NaN."""
+    for place in np.ndindex(table.shape):
+        if table[place] is not None and not isinstance(table[place], int | float | np.number):
+            raise ValueError(
+                f"{name}[{', '.join(map(str, place))}] is {table[place]!r}, but real numbers are wanted, with NaN or "
+                "None for what is missing. Convert or drop that column."
+            )
+    return table.astype(float)
+
+
+def _place(value: Any, name: str) -> int:
+    if not hasattr(value, "__index__") or not 0 <= int(value) < 2**31:
+        raise ValueError(f"{name} must be a whole number from 0 to 2147483647, but got {value!r}.")
+    return int(value)
 
 
 def _mask(observed: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
+import jax
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, Shaped
 
@@ -35,4 +36,4 @@ class Distribution(Protocol):
 
 def is_known(value: Any) -> bool:
     """Whether a value can be looked at now: not while JAX traces a function of it."""
-    return not isinstance(value, Tracer)
+    return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))

@@ -4,10 +4,30 @@ import re
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
+import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from mcfo import SMC, AffineGaussian, Bootstrap, LinearGaussian, MarkovModel, Model, Proposal, Sequence, stack
+from mcfo import (
+    PIMH,
+    SMC,
+    AffineGaussian,
+    Bootstrap,
+    ESSBelow,
+    LinearGaussian,
+    LocallyOptimal,
+    MarkovModel,
+    Model,
+    PoissonCounts,
+    Proposal,
+    Sequence,
+    describe,
+    frame_at,
+    frames,
+    kalman_filter,
+    stack,
+)
 from support.problems import MODELS, PROPOSALS
 
 
@@ -59,7 +79,7 @@ def test_a_filter_needs_a_particle(particles):
             "has support IntegerNonnegative, but the model",
         ),
         (scalar, lambda: Fixed(dist.Normal(jnp.zeros(1), 1.0)), "batch shape (1,)"),
-        (scalar, lambda: Fixed(3.0), "initial() returned float, which is not a distribution"),
+        (scalar, lambda: Fixed(3.0), "initial() returned 3.0, which is not a distribution"),
         (MODELS["vector"], Bootstrap, "emission() has event shape (2,), but an observation has shape (1,)"),
         (MODELS["vector"], lambda: PROPOSALS["affine"](scalar()), "shape"),
     ],
@@ -73,6 +93,85 @@ def test_misfits_are_refused(model, proposal, message):
 def test_the_remedy_for_a_forgotten_event():
     with pytest.raises(ValueError, match=r"Add \.to_event\(1\)"):
         run(scalar(), Fixed(dist.Normal(jnp.zeros(1), 1.0)))
+
+
+def test_numpy_integers_are_whole_numbers():
+    assert SMC(np.int64(3)).particles == 3
+    assert PIMH(SMC(3), np.int64(2)).sweeps == 2
+
+
+def uniform(low, high):
+    return dist.Uniform(jnp.full(1, low), jnp.full(1, high)).to_event(1)
+
+
+class Anything(MarkovModel):
+    """A latent with a law of one's choice."""
+
+    law: object
+
+    def initial(self, memory, inputs):
+        return self.law
+
+    def transition(self, memory, inputs):
+        return self.law
+
+    def emission(self, memory, latent, inputs):
+        return dist.Normal(latent, 1.0).to_event(1)
+
+
+@pytest.mark.parametrize(
+    ("prior", "proposal"),
+    [
+        (lambda: uniform(0.0, 1.0), lambda: dist.Beta(2 * jnp.ones(1), 2.0).to_event(1)),
+        (lambda: uniform(0.0, 1.0), lambda: uniform(-1.0, 2.0)),
+        (lambda: dist.HalfNormal(jnp.ones(1)).to_event(1), lambda: dist.Gamma(jnp.ones(1), 1.0).to_event(1)),
+        (
+            lambda: dist.TruncatedNormal(jnp.zeros(1), 1.0, low=0.0).to_event(1),
+            lambda: dist.Exponential(jnp.ones(1)).to_event(1),
+        ),
+        (
+            lambda: dist.MultivariateNormal(jnp.zeros(1), jnp.eye(1)),
+            lambda: dist.StudentT(3.0, jnp.zeros(1), 1.0).to_event(1),
+        ),
+    ],
+    ids=["unit-beta", "wider", "positive", "truncated", "real"],
+)
+def test_supports_that_fit_are_accepted(prior, proposal):
+    assert jnp.isfinite(run(Anything(prior()), Fixed(proposal())).log_evidence)
+
+
+def test_integer_parameters_make_real_latents():
+    assert jnp.isfinite(run(Anything(dist.Normal(jnp.zeros(1, int), 1).to_event(1)), Bootstrap()).log_evidence)
+
+
+ONE = Sequence.from_values([0.1, 0.2])
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda m, s, k: s(m, Bootstrap(), [0.1, 0.2], key=k), "sequence must be a Sequence, but got list"),
+        (lambda m, s, k: s(Bootstrap(), m, ONE, key=k), "model must be a Model, but got Bootstrap"),
+        (lambda m, s, k: s(m, Bootstrap, ONE, key=k), "proposal must be a Proposal, but got the class Bootstrap"),
+        (lambda m, s, k: s(m, Bootstrap(), ONE, key=0), "key must be one JAX random key, but got 0"),
+        (lambda m, s, k: s(m, Bootstrap(), ONE, key=jax.random.split(k, 3)), "but got an array of shape (3,)"),
+        (lambda m, s, k: SMC(3, criterion=ESSBelow), "criterion must be a Criterion, but got the class ESSBelow"),
+        (lambda m, s, k: SMC(3, resampling="systematic"), "resampling must be a Resampling, but got str"),
+        (lambda m, s, k: PIMH(20, 3), "sampler must be a SMC, but got int"),
+        (lambda m, s, k: LocallyOptimal(PoissonCounts()), "LocallyOptimal knows the optimum of a LinearGaussian"),
+        (lambda m, s, k: kalman_filter(PoissonCounts(), ONE), "exact for a LinearGaussian model only"),
+        (lambda m, s, k: kalman_filter(MODELS["vector"](), ONE), "The model has 2 observed dimensions"),
+        (lambda m, s, k: kalman_filter(m, stack([ONE, ONE])), "One Sequence is wanted"),
+        (lambda m, s, k: s.init(m, Bootstrap(), frames(Bootstrap(), ONE), key=k), "one is wanted: frame_at("),
+        (lambda m, s, k: frame_at(frames(Bootstrap(), ONE), 2), "There is no step 2: the sequence has 2"),
+        (lambda m, s, k: describe(PIMH(s, 1)(m, Bootstrap(), ONE, key=k)), "For a PIMH chain use chain.trace"),
+    ],
+)
+def test_the_wrong_object_is_named(call, message, monkeypatch):
+    """As users run it: without the tests' own type checks, which would come first."""
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises((TypeError, ValueError, IndexError), match=re.escape(message)):
+        call(scalar(), SMC(3), jax.random.key(0))
 
 
 class Forgetful(Model):

@@ -19,13 +19,12 @@ from mcfo import (
     sis,
 )
 from support.means import assert_mean
-from support.problems import MODELS, PROPOSALS, data
+from support.problems import MODELS, PROPOSALS, SLOW_VECTOR, data
 
 RUNS = 2500
 PARTICLES = 100
 SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]
 THRESHOLDS = [0.1, 0.5, 0.9]
-SLOW_VECTOR = ["scalar", pytest.param("vector", marks=pytest.mark.slow)]
 
 
 def name(piece):

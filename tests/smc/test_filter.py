@@ -18,6 +18,7 @@ from mcfo import (
     PoissonCounts,
     Sequence,
     StochasticVolatility,
+    frame,
     frame_at,
     frames,
     kalman_filter,
@@ -124,6 +125,128 @@ def test_what_is_masked_or_padded_reaches_neither_value_nor_gradient(case):
         for one, other in zip(jax.tree.leaves(gradient), jax.tree.leaves(other_gradient), strict=True):
             assert np.isfinite(one).all()
             assert_same(one, other)
+
+
+class Elapsed(MarkovModel):
+    """The input is the time since the last step, and scales the noise by its root."""
+
+    log_scale: jax.Array
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 1.0).to_event(1)
+
+    def transition(self, memory, inputs):
+        return dist.Normal(memory, jnp.exp(self.log_scale) * jnp.sqrt(inputs)).to_event(1)
+
+    def emission(self, memory, latent, inputs):
+        return dist.Normal(latent, 1.0).to_event(1)
+
+
+class Drifting(MarkovModel):
+    """What was possible at the first step is impossible at the last."""
+
+    speed: jax.Array
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 0.1).to_event(1)
+
+    def transition(self, memory, inputs):
+        return dist.Normal(memory + self.speed, 0.1).to_event(1)
+
+    def emission(self, memory, latent, inputs):
+        return dist.TruncatedNormal(latent, 1.0, low=latent - 2, high=latent + 2).to_event(1)
+
+
+class Wide(Bootstrap):
+    """Twice as wide as the prior."""
+
+    def initial(self, prior, context):
+        return dist.Normal(prior.mean, 2 * jnp.sqrt(prior.variance)).to_event(1)
+
+    def step(self, prior, memory, context):
+        return self.initial(prior, context)
+
+
+@pytest.mark.parametrize(
+    ("model", "sequence"),
+    [
+        (Durations(jnp.zeros(2)), Sequence.from_values([[1.0, np.nan], [2.0, np.nan]])),
+        (Elapsed(jnp.zeros(())), Sequence.from_values([0.1, 0.2, 0.3], inputs=[1.0, 2.0, 0.5])),
+        (Drifting(jnp.array(2.0)), Sequence.from_values([0.0, 2.0, 4.0, 6.0])),
+    ],
+    ids=["column-never-observed", "time-differences", "moving-support"],
+)
+def test_gradients_stay_finite_at_steps_that_do_not_exist(model, sequence):
+    @eqx.filter_jit
+    @eqx.filter_value_and_grad
+    def value_and_gradient(model, sequence):
+        return SMC(50)(model, Wide(), sequence, key=jax.random.key(0)).log_evidence
+
+    value, gradient = value_and_gradient(model, sequence)
+    other_value, other_gradient = value_and_gradient(model, sequence.pad(6))
+    empty = eqx.tree_at(lambda s: s.length, sequence.pad(6), jnp.asarray(0, jnp.int32))
+    nothing, no_gradient = value_and_gradient(model, empty)
+    assert_same(value, other_value)
+    assert nothing == 0
+    for one, other, none in zip(*map(jax.tree.leaves, (gradient, other_gradient, no_gradient)), strict=True):
+        assert np.isfinite(one).all()
+        assert_same(one, other)
+        assert (none == 0).all()
+
+
+class Wanderer(MarkovModel):
+    """A particle below zero is dead, and its next step is not a number."""
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 1.0).to_event(1)
+
+    def transition(self, memory, inputs):
+        return dist.Normal(jnp.sqrt(memory), 1.0).to_event(1)
+
+    def emission(self, memory, latent, inputs):
+        return dist.TruncatedNormal(jnp.abs(latent), 1.0, low=jnp.where(latent > 0, -9.0, 99.0)).to_event(1)
+
+
+@pytest.mark.parametrize("criterion", CRITERIA)
+def test_dead_particles_do_not_poison_the_living(criterion):
+    trace = SMC(50, criterion=CRITERIA[criterion])(
+        Wanderer(), Bootstrap(), Sequence.from_values([1.0, 1.0, 1.0]), key=jax.random.key(0)
+    )
+    assert np.isfinite(trace.log_evidence)
+
+
+def test_windows_continue_a_run():
+    model = MODELS["scalar"]()
+    proposal = PROPOSALS["locally-optimal"](model)
+    sequence = series(model, 12, gaps=True)
+    sampler = SMC(30)
+    key = jax.random.key(0)
+    whole = sampler(model, proposal, sequence, key=key)
+    first, second = sequence.window(0, 5), sequence.window(5, 12)
+    begun = sampler(model, proposal, first, key=key)
+    assert_same(begun.record.log_evidence, whole.record.log_evidence[:5])
+    state, steps, increments = begun.state, frames(proposal, second), []
+    for time in range(7):
+        state, record = sampler.step(model, proposal, state, frame_at(steps, time), key=key)
+        increments.append(record.log_evidence)
+    assert_same(jnp.stack(increments), whole.record.log_evidence[5:])
+    with pytest.raises(ValueError, match="no window from 5 to 13"):
+        sequence.window(5, 13)
+
+
+def test_a_stream_equals_the_whole_run():
+    model = MODELS["vector"]()
+    proposal = PROPOSALS["locally-optimal"](model)
+    sequence = series(model, 6, gaps=True)
+    values = np.where(sequence.mask(), sequence.observations, np.nan)
+    sampler, key = SMC(30), jax.random.key(0)
+    whole = sampler(model, proposal, sequence, key=key)
+    state, record = sampler.init(model, proposal, frame(proposal, values[0], time=0), key=key)
+    found = [record.log_evidence]
+    for time in range(1, 6):
+        state, record = sampler.step(model, proposal, state, frame(proposal, values[time], time=time), key=key)
+        found.append(record.log_evidence)
+    assert_same(jnp.stack(found), whole.record.log_evidence)
 
 
 def test_missing_values_are_integrated_out_of_a_correlated_emission():

@@ -4,9 +4,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
+from scipy import stats
 
-from mcfo import SMC, Always, Bootstrap, ESSBelow, Sequence, genealogy
+from mcfo import SMC, Always, Bootstrap, ESSBelow, MarkovModel, Model, Sequence, genealogy, sis
 from support.means import assert_mean
 from support.memory import Remembering, exact_evidence
 
@@ -69,6 +71,77 @@ def test_filling_gaps_with_a_constant_is_noticed():
         assert_mean(samples, 1.0)
 
 
+class Correlated(Model):
+    """x_t is two correlated views of the second view of x_t-1."""
+
+    def start(self, inputs):
+        return jnp.zeros(1)
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 0.5).to_event(1)
+
+    def transition(self, memory, inputs):
+        return self.initial(memory, inputs)
+
+    def emission(self, memory, latent, inputs):
+        return dist.MultivariateNormal(jnp.concatenate([memory, memory]) + latent, COVARIANCE)
+
+    def advance(self, memory, latent, observation):
+        return observation[1:]
+
+
+COVARIANCE = jnp.array([[1.0, 0.9], [0.9, 1.0]])
+
+
+def test_what_is_missing_is_drawn_given_what_is_not():
+    """Drawing the second view without regard to the first is biased (by exp(-0.6) here)."""
+    values = np.array([[1.5, np.nan], [1.2, 1.6]])
+    step = COVARIANCE + 0.25
+    # (x_11, x_21, x_22): the second row adds the first row's second view.
+    cross = np.array([step[0, 1], step[0, 1]])
+    joint = np.block([[step[:1, :1], cross[None]], [cross[:, None], step + step[1, 1]]])
+    exact = stats.multivariate_normal(np.zeros(3), joint).pdf([1.5, 1.2, 1.6])
+    run = jax.jit(
+        jax.vmap(lambda key: SMC(100)(Correlated(), Bootstrap(), Sequence.from_values(values), key=key).log_evidence)
+    )
+    samples = jnp.exp(run(jax.random.split(jax.random.key(0), RUNS))) / exact
+    assert samples.std() < 0.5
+    assert_mean(samples, 1.0)
+
+
+class Echo(Model):
+    """x_t = x_t-1 + drift + N(0, 1)."""
+
+    drift: jax.Array
+
+    def start(self, inputs):
+        return jnp.zeros(1)
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 1.0).to_event(1)
+
+    def transition(self, memory, inputs):
+        return self.initial(memory, inputs)
+
+    def emission(self, memory, latent, inputs):
+        return dist.Normal(memory + self.drift, 1.0).to_event(1)
+
+    def advance(self, memory, latent, observation):
+        return observation.astype(float)
+
+
+@pytest.mark.parametrize("dtype", [float, int])
+def test_imputed_values_keep_their_score_and_their_fractions(dtype):
+    """x_2 ~ N(2 drift, 2) if x_1 is missing: log p and its derivative are known."""
+    sequence = Sequence.from_values(np.array([0, 2], dtype), observed=[False, True])
+    drift = jnp.array(0.3)
+    value, gradient = eqx.filter_value_and_grad(
+        lambda model: sis(200_000)(model, Bootstrap(), sequence, key=jax.random.key(0)).log_evidence
+    )(Echo(drift))
+    np.testing.assert_allclose(value, stats.norm(0.6, np.sqrt(2)).logpdf(2.0), atol=0.02)
+    np.testing.assert_allclose(gradient.drift, 2 - 2 * 0.3, atol=0.03)
+
+
 class Diary(Remembering):
     """Remembers its latents literally, so that histories can be compared with genealogies."""
 
@@ -94,3 +167,11 @@ def test_histories_are_ancestral_paths(criterion):
     _, diaries, steps = trace.state.memory
     assert (steps == 6).all()
     np.testing.assert_array_equal(genealogy(trace).latents.T, diaries)
+
+
+def test_a_markov_model_with_another_memory_is_refused():
+    with pytest.raises(TypeError, match=r"Sly defines advance\(\).*Derive from Model"):
+
+        class Sly(MarkovModel):
+            def advance(self, memory, latent, observation):
+                return memory

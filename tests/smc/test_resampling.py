@@ -124,6 +124,23 @@ def test_weights_that_cannot_be_normalised_become_even(log_weights, increment):
     np.testing.assert_allclose(normalised, -np.log(3))
 
 
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_weights_sum_to_one_however_unlikely_the_observation(dtype):
+    log_weights = -1e15 + 1e9 * jax.random.normal(jax.random.key(0), (20,), dtype)
+    for shifted in (log_weights, jnp.linspace(-1e8, -1e8 + 5, 20, dtype=dtype)):
+        normalised, _ = normalise(shifted)
+        np.testing.assert_allclose(jnp.sum(jnp.exp(normalised)), 1.0, rtol=1e-5)
+        assert effective_sample_size(normalised) >= 1 - 1e-5
+
+
+@pytest.mark.parametrize("scheme", [Systematic(), Residual()], ids=name)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("particles", [10, 100, 1000])
+def test_even_weights_keep_everyone(scheme, dtype, particles):
+    even = normalise(jnp.zeros(particles, dtype))[0]
+    np.testing.assert_array_equal(scheme(even, key=jax.random.key(0)), jnp.arange(particles))
+
+
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])
 def test_threshold_outside_the_unit_interval_is_refused(threshold):
     with pytest.raises(ValueError, match="between 0 and 1"):

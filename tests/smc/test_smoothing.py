@@ -4,12 +4,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpyro.distributions as dist
 import pytest
 
 from mcfo import (
     PIMH,
     SMC,
     Bootstrap,
+    MarkovModel,
     Sequence,
     backward_simulation,
     draw_trajectories,
@@ -17,10 +19,12 @@ from mcfo import (
     genealogy,
     kalman_filter,
     kalman_smoother,
+    simulate,
+    stack,
 )
 from support.means import assert_mean
 from support.memory import Remembering
-from support.problems import MODELS, PROPOSALS, data
+from support.problems import MODELS, PROPOSALS, SLOW_VECTOR, data
 
 STEPS = 6
 RUNS = 100
@@ -56,16 +60,16 @@ def errors(model, sequence, particles, estimate, expected):
 
 def assert_converges(model, sequence, estimate, expected):
     """No bias that 100 runs could see beyond its O(1/K), and the error falls as 1/sqrt(K)."""
-    few = errors(model, sequence, 100, estimate, expected)
-    many = errors(model, sequence, 900, estimate, expected)
+    few = errors(model, sequence, 50, estimate, expected)
+    many = errors(model, sequence, 450, estimate, expected)
     ratio = np.sqrt((few**2).mean() / (many**2).mean())
     assert 2.3 < ratio < 3.9, f"9 times as many particles make the error {ratio:.2f} times smaller, not 3"
-    assert np.sqrt((many**2).mean()) < 0.1
+    assert np.sqrt((many**2).mean()) < 0.15
     assert_mean(many, 0.0)
 
 
 @pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", SLOW_VECTOR)
 def test_filtered_moments_converge(model, missing):
     model = MODELS[model]()
     sequence = data(model, STEPS, missing=missing)
@@ -74,7 +78,7 @@ def test_filtered_moments_converge(model, missing):
 
 
 @pytest.mark.parametrize("smoother", SMOOTHERS)
-@pytest.mark.parametrize("model", ["scalar", pytest.param("vector", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("model", SLOW_VECTOR)
 def test_smoothed_moments_converge(model, smoother):
     model = MODELS[model]()
     sequence = data(model, STEPS, missing=True)
@@ -88,7 +92,7 @@ def test_filtered_moments_are_not_smoothed_ones():
     sequence = data(model, STEPS)
     expected = exact_moments(kalman_smoother(model, sequence))
     with pytest.raises(AssertionError):
-        assert_mean(errors(model, sequence, 900, lambda model, trace, *_: trace.history.particles, expected), 0.0)
+        assert_mean(errors(model, sequence, 450, lambda model, trace, *_: trace.history.particles, expected), 0.0)
 
 
 def test_lag_zero_is_the_filter():
@@ -122,6 +126,52 @@ def test_padding_changes_no_smoothed_law(smoother):
     np.testing.assert_allclose(found, expected, atol=0.12)
 
 
+class Leverage(MarkovModel):
+    """x_t = z_t - 2 z_t-1 + noise: the emission reads the last latent too."""
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 1.0).to_event(1)
+
+    def transition(self, memory, inputs):
+        return dist.Normal(0.9 * memory, 1.0).to_event(1)
+
+    def emission(self, memory, latent, inputs):
+        return dist.Normal(latent - 2 * (jnp.zeros(1) if memory is None else memory), 0.5).to_event(1)
+
+
+def test_backward_simulation_weighs_emissions_that_read_the_last_latent():
+    values = np.array([0.5, -2.0, 1.0])
+    moves = np.linalg.inv(np.eye(3) - 0.9 * np.eye(3, k=-1))
+    latent_covariance = moves @ moves.T
+    looks = np.eye(3) - 2 * np.eye(3, k=-1)
+    gain = latent_covariance @ looks.T @ np.linalg.inv(looks @ latent_covariance @ looks.T + 0.25 * np.eye(3))
+    sequence = Sequence.from_values(values)
+
+    @jax.jit
+    def smoothed(key):
+        trace = SMC(300)(Leverage(), Bootstrap(), sequence, key=key, history=True)
+        return backward_simulation(Leverage(), trace, sequence, 300, key=key).mean()[:, 0]
+
+    assert_mean(jax.lax.map(smoothed, jax.random.split(jax.random.key(0), 200), batch_size=20), gain @ values)
+
+
+def test_smoothers_have_random_numbers_of_their_own_for_every_sequence():
+    model = MODELS["scalar"]()
+    values = data(model).observations
+    batch = stack([Sequence.from_values(values), Sequence.from_values(values)])
+    same = Sequence.from_values(values)
+    trace = SMC(50)(model, Bootstrap(), same, key=jax.random.key(0), history=True)
+    paths = jax.vmap(lambda one: backward_simulation(model, trace, one, 5, key=jax.random.key(0)).latents)(batch)
+    assert (paths[0] != paths[1]).any()
+
+
+def test_a_trace_of_another_series_is_refused():
+    model = MODELS["scalar"]()
+    trace = SMC(5)(model, Bootstrap(), data(model), key=jax.random.key(0), history=True)
+    with pytest.raises(ValueError, match="The trace has 5 steps, but the sequence has 2"):
+        backward_simulation(model, trace, Sequence.from_values([1.0, 2.0]), 5, key=jax.random.key(0))
+
+
 def test_backward_simulation_refuses_models_with_memory():
     sequence = Sequence.from_values([[1, 0], [0, 1]])
     trace = SMC(5)(Remembering(), Bootstrap(), sequence, key=jax.random.key(0), history=True)
@@ -139,7 +189,7 @@ def test_smoothing_needs_the_history():
 def test_a_negative_lag_is_refused():
     model = MODELS["scalar"]()
     trace = SMC(5)(model, Bootstrap(), data(model), key=jax.random.key(0), history=True)
-    with pytest.raises(ValueError, match="must not be negative"):
+    with pytest.raises(ValueError, match="The lag must be a whole number, at least 0, but got -1"):
         fixed_lag(trace, -1)
 
 
@@ -185,6 +235,21 @@ class TestPIMH:
         truth = kalman_filter(model, sequence).log_evidence
         assert all_sweeps.mean() < truth
         assert_mean(jnp.exp(all_sweeps[:, 0] - truth), 1.0)
+
+    @pytest.mark.parametrize("x64", [False, True])
+    def test_the_trace_is_the_accepted_sweep(self, x64):
+        with jax.enable_x64(x64):
+            model = MODELS["scalar"]()
+            _, values = simulate(model, 200, key=jax.random.key(0))
+            sequence = Sequence.from_values(values)
+            for seed in range(5):
+                chain = PIMH(SMC(100), 5)(model, Bootstrap(), sequence, key=jax.random.key(seed))
+                assert chain.trace.log_evidence == chain.log_evidences[chain.current[-1]]
+
+    def test_a_sweep_that_is_not_a_number_is_never_entered(self):
+        from mcfo.smc.pimh import _accept
+
+        np.testing.assert_array_equal(_accept(jnp.array([jnp.nan, 0.0, jnp.nan]), jax.random.key(0)), [0, 1, 1])
 
     def test_a_collapsed_sweep_is_left(self):
         from mcfo.smc.pimh import _accept

@@ -39,20 +39,18 @@ class Remembering(Model):
 
 def exact_evidence(model: Remembering, values: np.ndarray) -> float:
     """p of what is observed (NaN: missing), by the sum over all latents and all missing values."""
-    steps = len(values)
     gaps = np.argwhere(np.isnan(values))
-    latents = np.array(list(itertools.product((0, 1), repeat=steps)), float)
-    total = 0.0
-    for filling in itertools.product((0.0, 1.0), repeat=len(gaps)):
-        complete = values.copy()
-        complete[tuple(gaps.T)] = filling
-        total += float(jnp.sum(jnp.exp(jax.vmap(lambda path, x=complete: _log_joint(model, path, x))(latents))))
-    return total
+    latents = np.array(list(itertools.product((0, 1), repeat=len(values))), float)
+    fillings = np.array(list(itertools.product((0.0, 1.0), repeat=len(gaps))))
+    complete = np.repeat(values[None], len(fillings), axis=0)
+    complete[:, gaps[:, 0], gaps[:, 1]] = fillings
+    each = jax.vmap(jax.vmap(lambda path, x: _log_joint(model, path, x), (0, None)), (None, 0))
+    return float(jnp.sum(jnp.exp(jax.jit(each)(latents, complete))))
 
 
 def _log_joint(model, latents, observations):
     memory, total = model.start(None), 0.0
-    for latent, observation in zip(latents, jnp.asarray(observations), strict=True):
+    for latent, observation in zip(latents, observations, strict=True):
         total = total + model.transition(memory, None).log_prob(latent)
         total = total + model.emission(memory, latent, None).log_prob(observation)
         memory = model.advance(memory, latent, observation)

@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from mcfo import AffineGaussian, Bootstrap, LinearGaussian, LocallyOptimal, Sequence, simulate
 
@@ -26,6 +27,7 @@ def vector_model():
 
 
 MODELS = {"scalar": scalar_model, "vector": vector_model}
+SLOW_VECTOR = ["scalar", pytest.param("vector", marks=pytest.mark.slow)]
 
 PROPOSALS = {
     "bootstrap": lambda _: Bootstrap(),
@@ -50,4 +52,5 @@ def data(model, steps=5, *, missing=False, seed=0, number=0):
         inputs=None,
         length=None,
         number=sequence.number,
+        start=sequence.start,
     )

@@ -6,6 +6,8 @@ out, dimension by dimension; padded steps do not exist.
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -46,9 +48,41 @@ class KalmanFilter(eqx.Module):
         return jnp.sum(self.log_evidences, axis=-1)
 
 
-@eqx.filter_jit
 def kalman_filter(model: LinearGaussian, sequence: Sequence) -> KalmanFilter:
     """The exact filter. Kalman (1960)."""
+    _check(model, sequence)
+    return _filter(model, sequence)
+
+
+def kalman_smoother(model: LinearGaussian, sequence: Sequence) -> Gaussians:
+    """The exact smoother, p(z_t | x_1:T) for t = 1..T. Rauch, Tung and Striebel (1965)."""
+    _check(model, sequence)
+    return _smoother(model, sequence)
+
+
+def log_evidence(model: LinearGaussian, sequence: Sequence) -> Scalar:
+    """log p(x_1:T), exactly; its derivative by `jax.grad` is the exact score."""
+    return kalman_filter(model, sequence).log_evidence
+
+
+def _check(model: Any, sequence: Any) -> None:
+    if not isinstance(model, LinearGaussian):
+        raise TypeError(
+            f"The Kalman filter is exact for a LinearGaussian model only, but got {type(model).__name__}. Use SMC."
+        )
+    if not isinstance(sequence, Sequence) or sequence.observations.ndim != 2:
+        raise TypeError(
+            "One Sequence is wanted: read the values with Sequence.from_values, and use jax.vmap for a batch."
+        )
+    if sequence.observations.shape[1] != model.observed_size:
+        raise ValueError(
+            f"The model has {model.observed_size} observed dimensions, but the sequence has "
+            f"{sequence.observations.shape[1]}. Give them the same number."
+        )
+
+
+@eqx.filter_jit
+def _filter(model: LinearGaussian, sequence: Sequence) -> KalmanFilter:
     clean = sequence.sanitised()
     observations = clean.observations.astype(model.initial_mean.dtype)
     frames = eqx.tree_at(lambda s: s.observations, clean, observations).frames(None)
@@ -75,9 +109,8 @@ def kalman_filter(model: LinearGaussian, sequence: Sequence) -> KalmanFilter:
 
 
 @eqx.filter_jit
-def kalman_smoother(model: LinearGaussian, sequence: Sequence) -> Gaussians:
-    """The exact smoother, p(z_t | x_1:T) for t = 1..T. Rauch, Tung and Striebel (1965)."""
-    forward = kalman_filter(model, sequence)
+def _smoother(model: LinearGaussian, sequence: Sequence) -> Gaussians:
+    forward = _filter(model, sequence)
     present = sequence.present()
     present = jnp.ones(sequence.steps, bool) if present is None else present
 
@@ -99,11 +132,6 @@ def kalman_smoother(model: LinearGaussian, sequence: Sequence) -> Gaussians:
     )
     _, earlier = jax.lax.scan(step, last, laws, reverse=True)
     return jax.tree.map(lambda array, end: jnp.concatenate([array, end[None]]), earlier, last)
-
-
-def log_evidence(model: LinearGaussian, sequence: Sequence) -> Scalar:
-    """log p(x_1:T), exactly; its derivative by `jax.grad` is the exact score."""
-    return kalman_filter(model, sequence).log_evidence
 
 
 def _update(model: LinearGaussian, mean: Array, covariance: Array, frame: Frame) -> tuple[Array, Array, Array]:

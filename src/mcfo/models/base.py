@@ -35,7 +35,7 @@ class Model(eqx.Module):
 
     @abc.abstractmethod
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
-        """h_t from h_t-1, z_t and x_t. What is missing in x_t has been drawn from the emission."""
+        """h_t from h_t-1, z_t and x_t. What is missing in x_t has been drawn from its law given the rest of x_t."""
 
 
 class MarkovModel(Model):
@@ -43,6 +43,15 @@ class MarkovModel(Model):
 
     Write `initial`, `transition` and `emission`.
     """
+
+    def __init_subclass__(cls, **options):
+        super().__init_subclass__(**options)
+        for name in ("start", "advance"):
+            if name in vars(cls):
+                raise TypeError(
+                    f"{cls.__name__} defines {name}(), but a MarkovModel remembers its last latent and nothing else. "
+                    "Derive from Model to remember more."
+                )
 
     def start(self, inputs: Inputs) -> Memory:
         return None

@@ -14,7 +14,7 @@ from mcfo.distributions import CorrelatedNormal
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
-from mcfo.types import Context, Distribution, Memory, Numbers
+from mcfo.types import Context, Distribution, Inputs, Memory, Numbers
 
 
 class AffineGaussian(Proposal):
@@ -104,30 +104,36 @@ class LocallyOptimal(Proposal):
 
     model: LinearGaussian
 
+    def __check_init__(self):
+        if not isinstance(self.model, LinearGaussian):
+            raise TypeError(
+                f"LocallyOptimal knows the optimum of a LinearGaussian model only, but got "
+                f"{type(self.model).__name__}. Use Bootstrap(), or a proposal of your own."
+            )
+
     def encode(self, sequence: Sequence) -> Context:
         model = self.model
         observations = sequence.observations.astype(model.initial_mean.dtype)
         observed = sequence.observed
         if observed is None:
             observed = jnp.ones((1, 1), bool)
-        first = _gain_and_factor(model, model.initial_noise, observed[0])
-        rest = jax.vmap(lambda mask: _gain_and_factor(model, model.transition_noise, mask))(observed)
-        # The first step's law is another one; one table with it in front keeps the scan's contexts alike.
-        gains, factors = jax.tree.map(
-            lambda table, begin: jnp.broadcast_to(table, (sequence.steps, *table.shape[1:])).at[0].set(begin),
-            rest,
-            first,
-        )
-        return observations, sequence.inputs, gains, factors
+
+        def table(noise: Covariance):
+            # Gains depend on the mask alone, so one row serves for all steps if nothing is missing.
+            rows = jax.vmap(lambda mask: _gain_and_factor(model, noise, mask))(observed)
+            return jax.tree.map(lambda array: jnp.broadcast_to(array, (sequence.steps, *array.shape[1:])), rows)
+
+        return observations, sequence.inputs, table(model.initial_noise), table(model.transition_noise)
 
     def initial(self, prior: Any, context: Context) -> Distribution:
-        return self._posterior(prior, context)
+        observation, inputs, first, _ = context
+        return self._posterior(prior, observation, inputs, *first)
 
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
-        return self._posterior(prior, context)
+        observation, inputs, _, later = context
+        return self._posterior(prior, observation, inputs, *later)
 
-    def _posterior(self, prior: Any, context: Context) -> Distribution:
-        observation, inputs, gain, factor = context
+    def _posterior(self, prior: Any, observation: Array, inputs: Inputs, gain: Array, factor: Array) -> Distribution:
         mean = prior.mean + gain @ (observation - self.model.emission_mean(prior.mean, inputs))
         if self.model.latent_size == 1:
             return dist.Normal(mean, factor[0]).to_event(1)

@@ -4,6 +4,8 @@ Everything here is about shapes, types and supports, so it is settled while the 
 when it runs.
 """
 
+import math
+import operator
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -12,10 +14,10 @@ import jax.numpy as jnp
 from numpyro.distributions import constraints
 
 from mcfo.distributions import NoiseShape, noise_shape
-from mcfo.models.base import Model
+from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
-from mcfo.types import Distribution
+from mcfo.types import Distribution, is_known
 
 
 class Fit(NamedTuple):
@@ -25,8 +27,44 @@ class Fit(NamedTuple):
     step: NoiseShape | None
 
 
-def check_rank(sequence: Sequence) -> None:
-    """Refuses a batch where one sequence is wanted."""
+def whole_number(value: Any) -> Any:
+    """A Python integer for anything that is one (numpy's too); other values as they are, to be refused."""
+    return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
+
+
+def is_positive(value: Any) -> bool:
+    """Whether a value is a whole number, at least one."""
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def check_instance(value: Any, wanted: type, name: str, remedy: str) -> None:
+    """Refuses an object of another kind, and a class where an instance is wanted."""
+    if not isinstance(value, wanted):
+        came = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__} {value!r}"
+        raise TypeError(f"{name} must be a {wanted.__name__}, but got {came}. {remedy}.")
+
+
+def check_arguments(model: Any, proposal: Any, key: Any) -> None:
+    """Refuses what is no model, no proposal or no key."""
+    check_instance(model, Model, "model", "The order is (model, proposal, sequence, key=key)")
+    check_instance(proposal, Proposal, "proposal", "The order is (model, proposal, sequence, key=key)")
+    is_key = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    is_old_key = getattr(key, "dtype", None) == jnp.uint32 and key.ndim == 1
+    if not ((is_key and key.shape == ()) or is_old_key):
+        came = f"an array of shape {key.shape}" if hasattr(key, "shape") else repr(key)
+        raise TypeError(f"key must be one JAX random key, but got {came}. Use key=jax.random.key(0); vmap over many.")
+
+
+def check_frame(frame: Any) -> None:
+    """Refuses anything but one step."""
+    check_instance(frame, Frame, "frame", "Make one with mcfo.frame(...), or take one out of mcfo.frames(...)")
+    if frame.time.ndim:
+        raise ValueError("These are all the steps of a sequence, but one is wanted: frame_at(frames(...), 0).")
+
+
+def check_sequence(sequence: Any) -> None:
+    """Refuses what is no sequence, and a batch where one sequence is wanted."""
+    check_instance(sequence, Sequence, "sequence", "Read the values with Sequence.from_values(values)")
     if sequence.observations.ndim != 2:
         raise ValueError(
             f"The observations have shape {sequence.observations.shape}, but a sampler runs over one sequence, "
@@ -43,22 +81,35 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         prior = model.initial(memory, frame.inputs)
         law = proposal.initial(prior, frame.context)
         latent = _check_pair(prior, law, "initial", "initial", key)
-        _check_emission(model.emission(memory, latent, frame.inputs), frame, key)
-        memory = model.advance(memory, latent, frame.observation)
-
-        next_prior = model.transition(memory, frame.inputs)
-        next_law = proposal.step(next_prior, memory, frame.context)
+        # Where something is missing the memory reads draws from the emission, which may be of another dtype.
+        observation = frame.observation
+        if frame.observed is not None and not isinstance(model, MarkovModel):
+            drawn = model.emission(memory, latent, frame.inputs).sample(key)
+            observation = observation.astype(jnp.result_type(observation, drawn))
+        later = model.advance(memory, latent, observation)
+        next_prior = model.transition(later, frame.inputs)
+        next_law = proposal.step(next_prior, later, frame.context)
         next_latent = _check_pair(next_prior, next_law, "transition", "step", key)
-        _check_emission(model.emission(memory, next_latent, frame.inputs), frame, key)
         _check_same("initial() and transition() draw latents", latent, next_latent)
         _check_same(
             "advance() returned, after the first and the second step, memories",
-            memory,
-            model.advance(memory, next_latent, frame.observation),
+            later,
+            model.advance(later, next_latent, observation),
         )
+        # The emission comes last: where a latent or a memory has the wrong shape, it does too.
+        _check_emission(model.emission(memory, latent, frame.inputs), frame, key)
+        _check_emission(model.emission(later, next_latent, frame.inputs), frame, key)
         fits.append(Fit(noise_shape(law), noise_shape(next_law)))
 
-    eqx.filter_eval_shape(probe, model, proposal, frame, jax.random.key(0))
+    try:
+        eqx.filter_eval_shape(probe, model, proposal, frame, jax.random.key(0))
+    except Exception as error:
+        given = "None: the sequence has none" if frame.inputs is None else f"of shape {frame.inputs.shape}"
+        error.add_note(
+            f"This came up while mcfo tried {type(model).__name__} and {type(proposal).__name__} on one particle and "
+            f"one step, with an observation of shape {frame.observation.shape} and inputs {given}."
+        )
+        raise
     return fits[0]
 
 
@@ -76,9 +127,12 @@ def _check_pair(prior: Any, law: Any, model_method: str, proposal_method: str, k
 
 
 def _check_scalar_density(distribution: Any, source: str, key: Any) -> Any:
-    if not isinstance(distribution, Distribution):
+    if isinstance(distribution, type) or not isinstance(distribution, Distribution):
+        came = (
+            "an array" if isinstance(distribution, jax.Array) else getattr(distribution, "__name__", repr(distribution))
+        )
         raise ValueError(
-            f"{source} returned {type(distribution).__name__}, which is not a distribution. Return one of "
+            f"{source} returned {came}, which is not a distribution. Return one of "
             "numpyro.distributions, or an object with sample(key) and log_prob(value)."
         )
     if getattr(distribution, "batch_shape", ()) != ():
@@ -95,27 +149,60 @@ def _check_scalar_density(distribution: Any, source: str, key: Any) -> Any:
 
 
 def _check_support(prior: Any, law: Any, model_method: str, proposal_method: str) -> None:
-    if law is prior or not (hasattr(prior, "support") and hasattr(law, "support")):
+    """Refuses a proposal whose support is known to be another set than the prior's.
+
+    A proposal that reaches further is right where the prior's support has bounds of its own, since its density is then
+    zero beyond them; for fixed supports, such as the positive numbers, it would be NaN.
+    """
+    wanted, given = (_Support.of(getattr(distribution, "support", None)) for distribution in (prior, law))
+    if law is prior or wanted is None or given is None:
         return
-    if _kind(prior.support) != _kind(law.support):
+    reaches = given.lower <= wanted.lower and given.upper >= wanted.upper
+    same = given.lower == wanted.lower and given.upper == wanted.upper
+    if given.kind != wanted.kind or not (same or (reaches and wanted.adjustable)):
         raise ValueError(
-            f"The proposal's {proposal_method}() has support {_name(law.support)}, but the model's {model_method}() "
-            f"has {_name(prior.support)}: the weights would be wrong or NaN. Propose from a distribution with the "
-            "model's support, or transform the latent."
+            f"The proposal's {proposal_method}() has support {given.name}, but the model's {model_method}() has "
+            f"{wanted.name}: the weights would be wrong or NaN. Propose from a distribution with the model's support, "
+            "or transform the latent."
         )
 
 
-def _kind(support: Any) -> Any:
-    """What decides whether two supports are the same set; bounds that are being traced cannot be compared."""
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return constraints.real if support == constraints.real_vector else type(support)
+class _Support(NamedTuple):
+    name: str
+    kind: str
+    lower: float
+    upper: float
+    adjustable: bool
+
+    @classmethod
+    def of(cls, support: Any) -> "_Support | None":
+        """What is known of a support before anything runs; None if too little is."""
+        while isinstance(support, constraints.independent):
+            support = support.base_constraint
+        if support is None:
+            return None
+        name = type(support).__name__.strip("_")
+        fixed = {
+            "Real": (-math.inf, math.inf),
+            "RealVector": (-math.inf, math.inf),
+            "Positive": (0.0, math.inf),
+            "SoftplusPositive": (0.0, math.inf),
+            "Nonnegative": (0.0, math.inf),
+            "UnitInterval": (0.0, 1.0),
+        }
+        if name in fixed:
+            return cls(name, "continuous", *fixed[name], adjustable=False)
+        if name in ("GreaterThan", "GreaterThanEq", "LessThan", "LessThanEq", "Interval", "OpenInterval"):
+            lower = getattr(support, "lower_bound", -math.inf)
+            upper = getattr(support, "upper_bound", math.inf)
+            if not (_is_number(lower) and _is_number(upper)):
+                return None
+            return cls(name, "continuous", float(lower), float(upper), adjustable=True)
+        return cls(name, name, 0.0, 0.0, adjustable=False)
 
 
-def _name(support: Any) -> str:
-    while isinstance(support, constraints.independent):
-        support = support.base_constraint
-    return type(support).__name__.strip("_")
+def _is_number(bound: Any) -> bool:
+    return is_known(bound) and jnp.ndim(bound) == 0
 
 
 def _check_emission(emission: Any, frame: Frame, key: Any) -> None:

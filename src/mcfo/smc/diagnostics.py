@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import numpy as np
 
@@ -11,14 +13,14 @@ _FEW = 0.02
 """A step is degenerate if its effective sample size is below this share of the particles, or below 1.5."""
 
 
-def describe(trace: Trace) -> str:
+def describe(trace: Any) -> str:
     """One sentence: healthy, degenerate or collapsed, at which step, and the likely cause with its remedy.
 
     Steps are counted from 1. For a batch (a trace with one more axis in front) the first sequence in trouble is
     described.
     """
-    if trace.record.log_evidence.ndim == 0:
-        raise ValueError("This is the record of one step. Give the trace of a whole run.")
+    if not isinstance(trace, Trace):
+        raise TypeError(f"describe() reads a Trace, but got {type(trace).__name__}. For a PIMH chain use chain.trace.")
     if trace.record.log_evidence.ndim == 1:
         return _describe_one(trace)
     count = len(trace.record.log_evidence)
@@ -28,7 +30,7 @@ def describe(trace: Trace) -> str:
         ess = np.concatenate([_existing(single).ess for single in singles])
         return (
             f"All {count} sequences went well: the effective sample size lies between {ess.min():.1f} and "
-            f"{ess.max():.1f} of {_particles(singles[0])} particles."
+            f"{ess.max():.1f} of {singles[0].particles} particles."
         )
     return f"{len(troubled)} of {count} sequences are in trouble, the first is number {troubled[0]}: " + _describe_one(
         singles[troubled[0]]
@@ -44,7 +46,7 @@ def require_finite(trace: Trace) -> Trace:
 
 def _describe_one(trace: Trace) -> str:
     record = _existing(trace)
-    particles = _particles(trace)
+    particles = trace.particles
     if not len(record.ess):
         return "The sequence has no steps: its log-evidence is 0."
     step = _first_trouble(trace)
@@ -52,7 +54,7 @@ def _describe_one(trace: Trace) -> str:
         return (
             f"{particles} particles over {len(record.ess)} steps went well: log-evidence {trace.log_evidence:.4g}, "
             f"effective sample size between {record.ess.min():.1f} and {record.ess.max():.1f} (mean "
-            f"{record.ess.mean():.1f}), resampled at {int(record.resampled.sum())} steps."
+            f"{record.ess.mean():.1f}), resampled {int(record.resampled.sum())} times."
         )
     where = f"step {step + 1} of {len(record.ess)}"
     increment = float(record.log_evidence[step])
@@ -88,7 +90,10 @@ def _why_collapsed(record: Record, step: int) -> str:
 
 def _why_degenerate(record: Record, step: int) -> str:
     if not record.resampled.any() and step:
-        return "Nothing was ever resampled, so the weights spread with every step: use ESSBelow(0.5) as criterion."
+        return (
+            "Nothing was ever resampled, so the weights spread with every step: resample when the effective sample "
+            "size falls below half of the particles, criterion=ESSBelow(0.5), or use more of them."
+        )
     before = float(np.median(record.ess))
     if record.ess[step] < 0.2 * before:
         return (
@@ -104,7 +109,7 @@ def _why_degenerate(record: Record, step: int) -> str:
 def _first_trouble(trace: Trace) -> int | None:
     """The first step whose evidence is not finite; else the worst one, if it is degenerate."""
     record = _existing(trace)
-    particles = _particles(trace)
+    particles = trace.particles
     if not len(record.ess):
         return None
     broken = np.flatnonzero(~np.isfinite(record.log_evidence))
@@ -118,7 +123,3 @@ def _existing(trace: Trace) -> Record:
     """The record without padding, on the host."""
     length = len(trace.record.log_evidence) if trace.length is None else int(trace.length)
     return jax.tree.map(lambda array: np.asarray(array)[:length], trace.record)
-
-
-def _particles(trace: Trace) -> int:
-    return trace.state.log_weights.shape[-1]

@@ -7,16 +7,26 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from mcfo.distributions import draw_noise, from_noise, observed_log_prob
+from mcfo.distributions import draw_noise, from_noise, impute, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
-from mcfo.smc.checks import Fit, check_fit, check_rank
+from mcfo.smc.checks import (
+    Fit,
+    check_arguments,
+    check_fit,
+    check_frame,
+    check_instance,
+    check_sequence,
+    is_positive,
+    whole_number,
+)
 from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
 from mcfo.smc.trace import History, Record, State, Trace
 from mcfo.smc.weights import normalise, uniform_log_weights
-from mcfo.types import Ancestors, Key, Memory
+from mcfo.types import Ancestors, Key, LogWeights, Memory, Scalar
 
 
 class SMC(eqx.Module):
@@ -37,13 +47,17 @@ class SMC(eqx.Module):
     - `criterion`: when; by default if the effective sample size falls below half of K.
     """
 
-    particles: int = eqx.field(static=True)
+    particles: int = eqx.field(static=True, converter=whole_number)
     resampling: Resampling = Systematic()
     criterion: Criterion = eqx.field(default_factory=ESSBelow)
 
     def __check_init__(self):
-        if isinstance(self.particles, bool) or not isinstance(self.particles, int) or self.particles < 1:
-            raise ValueError(f"A filter needs at least one particle, but got particles={self.particles!r}.")
+        if not is_positive(self.particles):
+            raise ValueError(
+                f"A filter needs a whole number of particles, at least one particle, but got {self.particles!r}."
+            )
+        check_instance(self.resampling, Resampling, "resampling", "Use resampling=Systematic(), say")
+        check_instance(self.criterion, Criterion, "criterion", "Use criterion=ESSBelow(0.5), say")
 
     def __call__(
         self, model: Model, proposal: Proposal, sequence: Sequence, *, key: Key, history: bool = False
@@ -54,14 +68,25 @@ class SMC(eqx.Module):
 
         - `history`: keep every particle of every step (memory grows with the length); needed for smoothing.
         """
+        check_arguments(model, proposal, key)
+        check_sequence(sequence)
         return _run(self, model, proposal, sequence, key, history)
 
     def init(self, model: Model, proposal: Proposal, frame: Frame, *, key: Key) -> tuple[State, Record]:
         """The first step. `key` is the run's: each step derives its own from it and the frame's number and time."""
+        check_arguments(model, proposal, key)
+        check_frame(frame)
         return _public_init(self, model, proposal, frame, key)
 
     def step(self, model: Model, proposal: Proposal, state: State, frame: Frame, *, key: Key) -> tuple[State, Record]:
         """One more step."""
+        check_arguments(model, proposal, key)
+        check_frame(frame)
+        if len(state.log_weights) != self.particles:
+            raise ValueError(
+                f"The state has {len(state.log_weights)} particles, but this sampler has {self.particles}. Go on with "
+                "the sampler that made the state."
+            )
         return _public_step(self, model, proposal, state, frame, key)
 
 
@@ -79,7 +104,27 @@ def frames(proposal: Proposal, sequence: Sequence) -> Frame:
 
 def frame_at(steps: Frame, time: int) -> Frame:
     """One step out of `frames`."""
+    count = len(steps.observation)
+    if not -count <= time < count:
+        raise IndexError(f"There is no step {time}: the sequence has {count}, counted from 0.")
     return jax.tree.map(lambda array: array[time], steps)
+
+
+def frame(
+    proposal: Proposal, values: Any, *, time: int, observed: Any = None, inputs: Any = None, number: int = 0
+) -> Frame:
+    """One step of a stream, from the values that have just come in; all of them may be missing (NaN).
+
+    `time` counts from 0 and decides which random numbers the step uses: give every step its own. The proposal must be
+    one that reads no other step than its own.
+    """
+    values, observed, inputs = (None if a is None else np.asarray(a).reshape(1, -1) for a in (values, observed, inputs))
+    known = np.isfinite(values.astype(float)) if observed is None else observed & np.isfinite(values.astype(float))  # pyright: ignore[reportOptionalMemberAccess]
+    # An observation that is missing altogether is refused for a series, so the mask is set afterwards.
+    sequence = Sequence.from_values(np.where(known, values, 0), inputs=inputs, number=number)
+    sequence = eqx.tree_at(lambda s: s.observed, sequence, jnp.asarray(known), is_leaf=lambda x: x is None)
+    one = frame_at(frames(proposal, sequence), 0)
+    return eqx.tree_at(lambda f: f.time, one, jnp.asarray(time, jnp.int32))
 
 
 def step_key(key: Key, frame: Frame) -> Key:
@@ -89,7 +134,6 @@ def step_key(key: Key, frame: Frame) -> Key:
 
 @eqx.filter_jit
 def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Trace:
-    check_rank(sequence)
     steps = frames(proposal, sequence)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     # All keys at once: hashing them one by one inside the loop costs a tenth of a small filter.
@@ -107,7 +151,7 @@ def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key
     outcome = _first(sampler, model, proposal, first, first_keys, fit)
     state, continued = jax.lax.scan(body, outcome.state, rest)
     record, kept = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), keep(outcome), continued)
-    return Trace(state=state, record=record, history=kept, length=sequence.length)
+    return Trace(state=state, record=record, history=kept, length=sequence.length, number=sequence.number)
 
 
 @eqx.filter_jit
@@ -161,10 +205,7 @@ def _first(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: _
     noise = draw_noise(fit.initial, sampler.particles, key=keys.noise)
     latents, log_weights, memory = jax.vmap(move)(noise, _imputation_keys(sampler, model, frame, keys))
     uniform = uniform_log_weights(sampler.particles, log_weights.dtype)
-    log_weights, increment = normalise(log_weights + uniform)
-    if frame.present is not None:
-        log_weights = jnp.where(frame.present, log_weights, uniform)
-        increment = jnp.where(frame.present, increment, 0.0)
+    log_weights, increment = _weigh(uniform, log_weights, frame)
     ancestors = jnp.arange(sampler.particles, dtype=jnp.int32)
     record = Record.of(increment, log_weights, ancestors, False)
     return _Outcome(State(memory, latents, log_weights), record, ancestors)
@@ -183,13 +224,24 @@ def _next(
     noise = draw_noise(fit.step, sampler.particles, key=keys.noise)
     imputation = _imputation_keys(sampler, model, frame, keys)
     latents, log_weights, memory = jax.vmap(move)(state.memory, noise, imputation)
-    log_weights, increment = normalise(state.log_weights + log_weights.astype(state.log_weights.dtype))
+    log_weights, increment = _weigh(state.log_weights, log_weights, frame)
     after = State(memory, latents, log_weights)
     present = frame.present
     if present is not None:
         after = jax.tree.map(lambda new, old: jnp.where(present, new, old), after, state)
-        increment = jnp.where(present, increment, 0.0)
     return _Outcome(after, Record.of(increment, after.log_weights, ancestors, resampled), ancestors)
+
+
+def _weigh(carried: LogWeights, log_weights: LogWeights, frame: Frame) -> tuple[LogWeights, Scalar]:
+    """The carried weights times the new ones, normalised, and the evidence increment."""
+    # A dead particle stays dead, also where its log-weight is NaN because it wandered off.
+    alive = carried > -jnp.inf
+    log_weights = jnp.where(alive, carried + jnp.where(alive, log_weights.astype(carried.dtype), 0.0), -jnp.inf)
+    if frame.present is None:
+        return normalise(log_weights)
+    # Before normalising, so that no gradient passes through what a padded step would have weighed.
+    log_weights, increment = normalise(jnp.where(frame.present, log_weights, carried))
+    return log_weights, jnp.where(frame.present, increment, 0.0)
 
 
 def _resample(sampler: SMC, state: State, frame: Frame, key: Key) -> tuple[State, Ancestors, Any]:
@@ -225,10 +277,12 @@ def _move(
         log_weight = log_weight + prior.log_prob(latent) - law.log_prob(latent)
     observation = frame.observation
     if imputation is not None and frame.observed is not None:
-        # A memory that reads x_t needs all of it. Drawing what is missing from its own law multiplies the weight by
-        # one, so the evidence stays unbiased.
-        drawn = jax.lax.stop_gradient(emission.sample(imputation))
-        observation = jnp.where(frame.observed, observation, drawn.astype(observation.dtype))
+        # A memory that reads x_t needs all of it. What is missing is drawn from its own law given the rest, which
+        # multiplies the weight by one: the evidence stays unbiased.
+        observation = jax.lax.stop_gradient(impute(emission, observation, frame.observed, key=imputation))
+        # The draw is stopped, as it may be discrete; its score takes the place of the gradient through it.
+        log_drawn = emission.log_prob(observation) - observed_log_prob(emission, frame.observation, frame.observed)
+        log_weight = log_weight + log_drawn - jax.lax.stop_gradient(log_drawn)
     return latent, log_weight, model.advance(memory, latent, observation)
 
 

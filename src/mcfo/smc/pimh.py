@@ -10,10 +10,14 @@ from jaxtyping import Array, Float, Int, Shaped
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
+from mcfo.smc.checks import check_arguments, check_instance, check_sequence, is_positive, whole_number
 from mcfo.smc.filter import SMC
 from mcfo.smc.smoothing import draw_trajectories
 from mcfo.smc.trace import Trace
 from mcfo.types import Key
+
+_TAG = 0x70696D68
+"""Keeps the keys of a chain apart from those that a filter derives from the same key."""
 
 
 class Chain(eqx.Module):
@@ -45,17 +49,21 @@ class PIMH(eqx.Module):
     """Particle independent Metropolis-Hastings (Algorithm 2 of the paper; Andrieu, Doucet and Holenstein, 2010).
 
     Each iteration runs the filter anew and accepts it with probability min(1, p̂* / p̂). The sweeps do not depend on
-    one another, so all M + 1 run side by side and the chain is a scan over M numbers; the accepted sweep is then run
-    again from its key. The trajectories in force follow the exact *smoothing* law as M grows, whatever the number of
-    particles.
+    one another, so all M + 1 run side by side and the chain is a scan over M numbers. With `history` all sweeps keep
+    theirs while they run: M + 1 times the memory of one filter. The trajectories in force follow the exact *smoothing*
+    law as M grows, whatever the number of particles.
     """
 
     sampler: SMC
-    sweeps: int = eqx.field(static=True)
+    sweeps: int = eqx.field(static=True, converter=whole_number)
 
     def __check_init__(self):
-        if isinstance(self.sweeps, bool) or not isinstance(self.sweeps, int) or self.sweeps < 1:
-            raise ValueError(f"PIMH needs at least one iteration, but got sweeps={self.sweeps!r}. For none, use SMC.")
+        check_instance(self.sampler, SMC, "sampler", "Use PIMH(SMC(particles), sweeps)")
+        if not is_positive(self.sweeps):
+            raise ValueError(
+                f"PIMH needs a whole number of sweeps, at least one iteration, but got {self.sweeps!r}. For none, "
+                "use SMC."
+            )
 
     @property
     def particles(self) -> int:
@@ -65,44 +73,57 @@ class PIMH(eqx.Module):
         self, model: Model, proposal: Proposal, sequence: Sequence, *, key: Key, history: bool = False
     ) -> Chain:
         """Runs the chain over one sequence; `history` keeps every particle of the accepted sweep."""
+        check_arguments(model, proposal, key)
+        check_sequence(sequence)
         return _run(self, model, proposal, sequence, key, history)
 
     def trajectories(
         self, model: Model, proposal: Proposal, sequence: Sequence, *, key: Key
     ) -> tuple[Shaped[Array, "sweeps steps *latent"], Chain]:
         """The trajectory z_1:T in force at the start and after each iteration, with the chain that chose them."""
+        check_arguments(model, proposal, key)
+        check_sequence(sequence)
         return _trajectories(self, model, proposal, sequence, key)
 
 
 @eqx.filter_jit
 def _run(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Chain:
-    sweep_keys, chain_key = _keys(pimh, sequence, key)
-    log_evidences = jax.vmap(lambda key: pimh.sampler(model, proposal, sequence, key=key).log_evidence)(sweep_keys)
-    current = _accept(log_evidences, chain_key)
-    trace = pimh.sampler(model, proposal, sequence, key=sweep_keys[current[-1]], history=history)
-    return Chain(log_evidences, current, trace)
+    return _chain(_sweep(pimh, model, proposal, sequence, key, history), key)
 
 
 @eqx.filter_jit
 def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key):
-    chain = pimh(model, proposal, sequence, key=key)
-    sweep_keys, _ = _keys(pimh, sequence, key)
-
-    def draw(sweep_key: Key):
-        trace = pimh.sampler(model, proposal, sequence, key=sweep_key, history=True)
-        return draw_trajectories(trace, 1, key=jax.random.fold_in(sweep_key, 0)).latents[:, 0]
-
-    # One sweep at a time: side by side, their histories would need M + 1 times the memory.
-    return jax.lax.map(draw, sweep_keys)[chain.current], chain
+    traces = _sweep(pimh, model, proposal, sequence, key, history=True)
+    chain = _chain(traces, key)
+    keys = jax.random.split(_chain_key(key, traces.number[0], "draw"), pimh.sweeps + 1)
+    paths = jax.vmap(lambda trace, key: draw_trajectories(trace, 1, key=key).latents[:, 0])(traces, keys)
+    return paths[chain.current], chain
 
 
-def _keys(pimh: PIMH, sequence: Sequence, key: Key) -> tuple[Shaped[Array, "sweeps ..."], Key]:
-    key = jax.random.fold_in(key, sequence.number)
-    return jax.random.split(jax.random.fold_in(key, 0), pimh.sweeps + 1), jax.random.fold_in(key, 1)
+def _sweep(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Trace:
+    """All sweeps side by side: a trace with the sweeps in front.
+
+    The accepted sweep is picked from them, not run again from its key: in float32 another batch shape rounds otherwise,
+    and a run that resamples is then another run.
+    """
+    keys = jax.random.split(_chain_key(key, sequence.number, "sweep"), pimh.sweeps + 1)
+    return jax.vmap(lambda key: pimh.sampler(model, proposal, sequence, key=key, history=history))(keys)
+
+
+def _chain(traces: Trace, key: Key) -> Chain:
+    log_evidences = traces.log_evidence
+    current = _accept(log_evidences, _chain_key(key, traces.number[0], "accept"))
+    return Chain(log_evidences, current, jax.tree.map(lambda array: array[current[-1]], traces))
+
+
+def _chain_key(key: Key, number: Int[Array, ""], use: str) -> Key:
+    tag = _TAG + ("sweep", "accept", "draw").index(use)
+    return jax.random.fold_in(jax.random.fold_in(key, tag), number)
 
 
 def _accept(log_evidences: Float[Array, " sweeps"], key: Key) -> Int[Array, " sweeps"]:
     """Which sweep is in force at the start and after each iteration."""
+    log_evidences = jnp.where(jnp.isnan(log_evidences), -jnp.inf, log_evidences)
     log_uniforms = -jax.random.exponential(key, (len(log_evidences) - 1,), log_evidences.dtype)
 
     def iterate(current, candidate):

@@ -25,7 +25,7 @@ class Resampling(eqx.Module):
 
 
 class Multinomial(Resampling):
-    """Independent draws: the largest variance, and the only scheme whose score is known in closed form."""
+    """Independent draws from the weights: the largest variance, and the simplest law."""
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         # Cumulative sums of exponentials are the order statistics of uniforms, without sorting.
@@ -63,9 +63,10 @@ class Residual(Resampling):
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles = len(log_weights)
         expected = particles * jnp.exp(log_weights)
-        certain = jnp.floor(expected)
+        # K exp(-log K) rounds to just below one: a whole copy is one up to rounding.
+        certain = jnp.floor(expected * (1 + 8 * jnp.finfo(expected.dtype).eps))
         open_places = particles - jnp.sum(certain).astype(jnp.int32)
-        remainder = cumulative_sum(expected - certain)
+        remainder = cumulative_sum(jnp.maximum(expected - certain, 0.0))
         spacings = cumulative_sum(jax.random.exponential(key, (particles + 1,), log_weights.dtype))
         # Order statistics of exactly `open_places` uniforms: the first so many of that many + 1 spacings.
         uniforms = jnp.minimum(spacings[:-1] / spacings[open_places], _below_one(log_weights.dtype))

@@ -16,47 +16,50 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
+from mcfo.distributions import observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.sequences import Sequence
+from mcfo.smc.checks import whole_number
 from mcfo.smc.resampling import draw_indices
 from mcfo.smc.trace import History, Particles, Trace
 from mcfo.smc.weights import normalise, uniform_log_weights
 from mcfo.types import Key
 
 
-@eqx.filter_jit
 def genealogy(trace: Trace) -> Particles:
     """The ancestral paths of the last step's particles, with their weights.
 
     Particle i of step t is the ancestor at t of particle i at T. Unbiased up to p̂, consistent in K; but the number
     of distinct ancestors falls with the distance to T.
     """
-    history = trace.require_history()
+    history = _history(trace)
     places = jnp.arange(history.latents.shape[1], dtype=jnp.int32)
     latents = _ancestral_paths(history, places)
     return Particles(latents, jnp.broadcast_to(history.log_weights[-1], history.log_weights.shape))
 
 
-@eqx.filter_jit
 def draw_trajectories(trace: Trace, count: int, *, key: Key) -> Particles:
     """Whole paths drawn from the weighted genealogy: equally weighted, with repetitions."""
-    history = trace.require_history()
-    places = draw_indices(history.log_weights[-1], count, key=key)
+    history = _history(trace)
+    count = _at_least(count, 1, "the number of paths")
+    places = draw_indices(history.log_weights[-1], count, key=_smoothing_key(key, trace.number))
     return _equally_weighted(_ancestral_paths(history, places), history)
 
 
-@eqx.filter_jit
 def fixed_lag(trace: Trace, lag: int) -> Particles:
     """p(z_t | x_1:t+L) for each t: the ancestors at t of the particles of step t + L, with their weights.
 
     Lag 0 is the filter. The bias against p(z_t | x_1:T) falls as fast as the model forgets; the variance is that of
     L steps of coalescence, however long the series. Kitagawa and Sato (2001).
     """
-    if lag < 0:
-        raise ValueError(f"The lag must not be negative, but got {lag}.")
-    history = trace.require_history()
+    history = _history(trace)
+    lag = min(_at_least(lag, 0, "the lag"), len(history.ancestors) - 1)
+    return _fixed_lag(history, lag)
+
+
+@eqx.filter_jit
+def _fixed_lag(history: History, lag: int) -> Particles:
     steps = len(history.ancestors)
-    lag = min(lag, steps - 1)
 
     def marginal(time):
         later = jnp.minimum(time + lag, steps - 1)
@@ -72,9 +75,8 @@ def fixed_lag(trace: Trace, lag: int) -> Particles:
     return Particles(*jax.lax.map(marginal, jnp.arange(steps, dtype=jnp.int32)))
 
 
-@eqx.filter_jit
 def backward_simulation(model: Model, trace: Trace, sequence: Sequence, count: int, *, key: Key) -> Particles:
-    """Paths drawn backwards: z_T by the last weights, then z_t by W_t p(z_t+1 | z_t).
+    """Paths drawn backwards: z_T by the last weights, then z_t by W_t p(z_t+1 | z_t) p(x_t+1 | z_t+1, z_t).
 
     Each of the `count` paths chooses anew among all K particles at every step, so early steps keep their diversity:
     consistent for the smoothing law in K, with paths independent given the filter. Godsill, Doucet and West (2004).
@@ -84,21 +86,33 @@ def backward_simulation(model: Model, trace: Trace, sequence: Sequence, count: i
             f"Backward simulation needs p(z_t+1 | z_t), but {type(model).__name__} is not a MarkovModel: its next "
             "latent depends on the whole past. Use genealogy() or fixed_lag()."
         )
-    if count < 1:
-        raise ValueError(f"Cannot draw {count} paths. Ask for at least one.")
-    history = trace.require_history()
+    history = _history(trace)
+    if sequence.steps != len(history.ancestors):
+        raise ValueError(
+            f"The trace has {len(history.ancestors)} steps, but the sequence has {sequence.steps}. Give the sequence "
+            "that was filtered."
+        )
+    return _backward_simulation(model, history, sequence, _at_least(count, 1, "the number of paths"), key)
+
+
+@eqx.filter_jit
+def _backward_simulation(model: MarkovModel, history: History, sequence: Sequence, count: int, key: Key) -> Particles:
     clean = sequence.sanitised()
     present = clean.present()
-    last_key, path_key = jax.random.split(key)
+    last_key, path_key = jax.random.split(_smoothing_key(key, sequence.number))
     last = history.latents[-1][draw_indices(history.log_weights[-1], count, key=last_key)]
 
-    def step(later: Shaped[Array, count * latent], now):
-        latents, log_weights, inputs_next, present_next, key = now
+    def step(later: Shaped[Array, "count *latent"], now):
+        latents, log_weights, (observation, observed, inputs, present_next), key = now
+
+        def log_density(latent, later_latent):
+            # The emission matters where it reads the last latent (leverage, say), and is a constant otherwise.
+            emission = model.emission(latent, later_latent, inputs)
+            transition = model.transition(latent, inputs)
+            return transition.log_prob(later_latent) + observed_log_prob(emission, observation, observed)
 
         def choose(later_latent, key):
-            log_densities = jax.vmap(lambda latent: model.transition(latent, inputs_next).log_prob(later_latent))(
-                latents
-            )
+            log_densities = jax.vmap(lambda latent: log_density(latent, later_latent))(latents)
             return latents[draw_indices(normalise(log_weights + log_densities)[0], 1, key=key)[0]]
 
         earlier = jax.vmap(choose)(later, jax.random.split(key, count))
@@ -110,14 +124,36 @@ def backward_simulation(model: Model, trace: Trace, sequence: Sequence, count: i
     rest = (
         history.latents[:-1],
         history.log_weights[:-1],
-        None if clean.inputs is None else clean.inputs[1:],
-        None if present is None else present[1:],
+        jax.tree.map(lambda array: array[1:], (clean.observations, clean.observed, clean.inputs, present)),
         jax.random.split(path_key, steps - 1),
     )
     _, earlier = jax.lax.scan(step, last, rest, reverse=True)
     return _equally_weighted(jnp.concatenate([earlier, last[None]]), history)
 
 
+_TAG = 0x736D6F6F
+"""Keeps a smoother's keys apart from those that the filter derived from the same key."""
+
+
+def _smoothing_key(key: Key, number: Int[Array, ""]) -> Key:
+    return jax.random.fold_in(jax.random.fold_in(key, _TAG), number)
+
+
+def _history(trace: Trace) -> History:
+    history = trace.require_history()
+    if history.ancestors.ndim != 2:
+        raise ValueError("This is the trace of a batch. Smooth one sequence at a time, or use jax.vmap.")
+    return history
+
+
+def _at_least(value: int, smallest: int, name: str) -> int:
+    value = whole_number(value)
+    if not isinstance(value, int) or value < smallest:
+        raise ValueError(f"{name.capitalize()} must be a whole number, at least {smallest}, but got {value!r}.")
+    return value
+
+
+@eqx.filter_jit
 def _ancestral_paths(history: History, places: Int[Array, " count"]) -> Shaped[Array, "steps count *latent"]:
     """The paths that end in the given places of the last step."""
 

@@ -37,7 +37,7 @@ class State(eqx.Module):
     """Where a filter stands after a step: all that the next one needs, besides the data."""
 
     memory: Memory
-    latents: Shaped[Array, particles * latent]
+    latents: Shaped[Array, "particles *latent"]
     log_weights: LogWeights
 
     @property
@@ -79,7 +79,7 @@ class Record(eqx.Module):
 class History(eqx.Module):
     """Every particle of every step, with its ancestor in the step before (itself at the first step)."""
 
-    latents: Shaped[Array, ...]
+    latents: Shaped[Array, "..."]
     log_weights: Float[Array, "*steps particles"]
     ancestors: Int[Array, "*steps particles"]
 
@@ -92,18 +92,24 @@ class History(eqx.Module):
 class Trace(eqx.Module):
     """A run over one sequence: the last state, how every step went, and the history if it was kept.
 
-    `length` is the number of steps that are not padding; None if all are.
+    `length` is the number of steps that are not padding; None if all are. `number` is the sequence's.
     """
 
     state: State
     record: Record
     history: History | None
     length: Int[Array, ""] | None
+    number: Int[Array, ""]
 
     @property
     def log_evidence(self) -> Float[Array, "*batch"]:
         """log p̂(x_1:T), the sum of the increments; exp of it is unbiased for p(x_1:T)."""
         return jnp.sum(self.record.log_evidence, axis=-1)
+
+    @property
+    def particles(self) -> int:
+        """K."""
+        return self.state.log_weights.shape[-1]
 
     def require_history(self) -> History:
         """The history, or an error that says how to keep it."""

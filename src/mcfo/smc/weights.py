@@ -17,11 +17,16 @@ def normalise(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
     """
     largest = jnp.max(log_weights)
     shift = jnp.where(jnp.isfinite(largest), largest, 0.0)
-    total = jnp.sum(jnp.exp(log_weights - shift))
-    increment = jnp.log(total) + shift
-    usable = jnp.isfinite(increment)
+    shifted = log_weights - shift
+    total = jnp.sum(jnp.exp(shifted))
+    # The inner `where` keeps the gradient of a collapsed step from being NaN.
+    log_total = jnp.where(
+        total > 0, jnp.log(jnp.where(total > 0, total, 1.0)), jnp.where(jnp.isnan(total), total, -jnp.inf)
+    )
+    increment = log_total + shift
     uniform = -jnp.log(jnp.asarray(len(log_weights), log_weights.dtype))
-    return jnp.where(usable, log_weights - increment, uniform), increment
+    # Not log_weights - increment: where both are huge (an outlier), the rounding of either is larger than one.
+    return jnp.where(jnp.isfinite(increment), shifted - log_total, uniform), increment
 
 
 def effective_sample_size(log_weights: LogWeights) -> Scalar:
