@@ -10,6 +10,7 @@ LAYERS = [
     "types",
     "distributions",
     "covariance",
+    "reading",
     "sequences",
     "models",
     "proposals",

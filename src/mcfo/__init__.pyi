@@ -21,10 +21,10 @@ from mcfo.sequences import stack as stack
 from mcfo.smc.diagnostics import describe as describe
 from mcfo.smc.diagnostics import require_finite as require_finite
 from mcfo.smc.filter import SMC as SMC
-from mcfo.smc.filter import frame as frame
-from mcfo.smc.filter import frame_at as frame_at
-from mcfo.smc.filter import frames as frames
 from mcfo.smc.filter import sis as sis
+from mcfo.smc.frames import frame as frame
+from mcfo.smc.frames import frame_at as frame_at
+from mcfo.smc.frames import frames as frames
 from mcfo.smc.pimh import PIMH as PIMH
 from mcfo.smc.resampling import Always as Always
 from mcfo.smc.resampling import ESSBelow as ESSBelow

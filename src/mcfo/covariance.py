@@ -8,7 +8,6 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from mcfo.distributions import CorrelatedNormal
 from mcfo.types import Distribution, Numbers, is_known
 
 
@@ -75,4 +74,4 @@ class Covariance(eqx.Module):
         """N(mean, Σ)."""
         if self.below is None:
             return dist.Normal(mean, jnp.exp(self.log_diagonal)).to_event(1)
-        return CorrelatedNormal(mean, self.factor)
+        return dist.MultivariateNormal(mean, scale_tril=self.factor)

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
+from mcfo.reading import float_dtype, read_mask, read_place, read_table, require_finite
 from mcfo.types import Context
 
 _HARMLESS = 0.5
@@ -71,20 +72,20 @@ class Sequence(eqx.Module):
         - `inputs`: exogenous inputs, shape (steps, inputs) or (steps,); every one must be finite.
         - `number`: which of a data set's series this is. Random numbers follow it.
         """
-        observations = _table(values, "observations")
+        observations = read_table(values, "observations")
         missing = np.isnan(observations) if np.issubdtype(observations.dtype, np.floating) else None
         mask = None if missing is None or not missing.any() else ~missing
         if observed is not None:
-            given = _mask(observed, observations.shape)
+            given = read_mask(observed, observations.shape)
             mask = given if mask is None else given & mask
         if mask is not None and not mask.any():
             raise ValueError(
                 f"All {observations.size} values of the series are missing. Remove the series, or give at "
                 "least one observation: a likelihood needs something to explain."
             )
-        _require_finite(observations, mask, "observations")
+        require_finite(observations, mask, "observations")
         if inputs is not None:
-            inputs = _table(inputs, "inputs").astype(_float_dtype())
+            inputs = read_table(inputs, "inputs").astype(float_dtype())
             if len(inputs) != len(observations):
                 raise ValueError(
                     f"There are {len(observations)} observations but {len(inputs)} inputs. Give one row of "
@@ -95,7 +96,7 @@ class Sequence(eqx.Module):
                 raise ValueError(
                     f"inputs[{row}] is NaN. Inputs cannot be missing: fill the gap, or make the column an observation."
                 )
-            _require_finite(inputs, None, "inputs")
+            require_finite(inputs, None, "inputs")
         if mask is not None:
             whole = (mask == mask[:, :1]).all()
             mask = None if mask.all() else jnp.asarray(mask[:, :1] if whole else mask)
@@ -104,7 +105,7 @@ class Sequence(eqx.Module):
             observed=mask,
             inputs=None if inputs is None else jnp.asarray(inputs),
             length=None,
-            number=jnp.asarray(_place(number, "number"), jnp.int32),
+            number=jnp.asarray(read_place(number, "number"), jnp.int32),
             start=jnp.asarray(0, jnp.int32),
         )
 
@@ -234,95 +235,3 @@ def stack(sequences: Listing[Sequence]) -> Sequence:
         return sequence.pad(longest) if ragged else sequence
 
     return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(alike, sequences, numbers))
-
-
-def _float_dtype() -> np.dtype:
-    return jnp.zeros(()).dtype
-
-
-def _table(values: Any, name: str) -> np.ndarray:
-    """A finite-rank array of numbers with time in front and one column for each dimension."""
-    if isinstance(values, np.ma.MaskedArray):
-        values = np.ma.filled(values.astype(float), np.nan) if np.ma.is_masked(values) else values.data
-    try:
-        table = np.asarray(values)
-    except ValueError as error:
-        raise ValueError(f"The {name} are not a table: {error}. Give every step the same number of values.") from error
-    if table.dtype == object:
-        table = _numbers(table, name)
-    if table.dtype == bool:
-        table = table.astype(np.int32)
-    if not (np.issubdtype(table.dtype, np.floating) or np.issubdtype(table.dtype, np.integer)):
-        raise ValueError(
-            f"The {name} have dtype {table.dtype}, but real numbers are wanted. Convert them to float (NaN for "
-            "what is missing) or to int first."
-        )
-    if table.ndim == 1:
-        table = table[:, None]
-    if table.ndim != 2:
-        raise ValueError(
-            f"The {name} have shape {table.shape}, but (steps, dimensions) is wanted, or (steps,) for one "
-            "dimension. Reshape each step to a vector; for several series make one Sequence each and stack() them."
-        )
-    if table.size == 0:
-        raise ValueError(
-            f"There are no {name}: shape {table.shape} has {table.shape[0]} steps and {table.shape[1]} dimensions. "
-            "Give at least one step of at least one dimension."
-        )
-    counts = np.issubdtype(table.dtype, np.integer) and np.abs(table, dtype=float).max() < 2**31
-    if counts:
-        return table.astype(np.int32)
-    with np.errstate(over="ignore"):
-        converted = table.astype(_float_dtype())
-    overflowed = np.isinf(converted) & np.isfinite(table)
-    if overflowed.any():
-        row, column = (int(index) for index in np.argwhere(overflowed)[0])
-        raise ValueError(
-            f"{name}[{row}, {column}] = {table[row, column]:g} is too large for {converted.dtype}. Rescale the column, "
-            'or call jax.config.update("jax_enable_x64", True) first.'
-        )
-    return converted
-
-
-def _numbers(table: np.ndarray, name: str) -> np.ndarray:
-    """An array of Python objects as floats; None is NaN."""
-    for place in np.ndindex(table.shape):
-        if table[place] is not None and not isinstance(table[place], int | float | np.number):
-            raise ValueError(
-                f"{name}[{', '.join(map(str, place))}] is {table[place]!r}, but real numbers are wanted, with NaN or "
-                "None for what is missing. Convert or drop that column."
-            )
-    return table.astype(float)
-
-
-def _place(value: Any, name: str) -> int:
-    if not hasattr(value, "__index__") or not 0 <= int(value) < 2**31:
-        raise ValueError(f"{name} must be a whole number from 0 to 2147483647, but got {value!r}.")
-    return int(value)
-
-
-def _mask(observed: Any, shape: tuple[int, ...]) -> np.ndarray:
-    mask = np.asarray(observed)
-    if mask.dtype != bool:
-        raise ValueError(
-            f"The mask `observed` has dtype {mask.dtype}, but bool is wanted. Use `observed=values_are_known == 1`, "
-            "or NaN in the values."
-        )
-    if mask.shape == shape[:1]:
-        mask = mask[:, None]
-    if mask.ndim != 2 or mask.shape[0] != shape[0] or mask.shape[1] not in (1, shape[1]):
-        raise ValueError(
-            f"The mask `observed` has shape {mask.shape}, but the observations have shape {shape}. Give one flag "
-            f"for each step, {shape[:1]}, or for each step and dimension, {shape}."
-        )
-    return np.broadcast_to(mask, shape)
-
-
-def _require_finite(table: np.ndarray, mask: np.ndarray | None, name: str) -> None:
-    infinite = np.isinf(table) if mask is None else np.isinf(table) & mask
-    if infinite.any():
-        row, column = (int(index) for index in np.argwhere(infinite)[0])
-        raise ValueError(
-            f"{name}[{row}, {column}] is infinite ({int(infinite.sum())} such values in all). Correct it, or set it "
-            "to NaN if it is missing."
-        )

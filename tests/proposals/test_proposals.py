@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mcfo import AffineGaussian, LinearGaussian, LocallyOptimal, Sequence
-from mcfo.smc.filter import frame_at, frames
+from mcfo.smc.frames import frame_at, frames
 from support.problems import vector_model
 
 

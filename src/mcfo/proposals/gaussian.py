@@ -10,7 +10,6 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
 from mcfo.covariance import Covariance
-from mcfo.distributions import CorrelatedNormal
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
@@ -137,7 +136,7 @@ class LocallyOptimal(Proposal):
         mean = prior.mean + gain @ (observation - self.model.emission_mean(prior.mean, inputs))
         if self.model.latent_size == 1:
             return dist.Normal(mean, factor[0]).to_event(1)
-        return CorrelatedNormal(mean, factor)
+        return dist.MultivariateNormal(mean, scale_tril=factor)
 
 
 def _gain_and_factor(model: LinearGaussian, prior: Covariance, observed: Bool[Array, " #dimensions"]):
@@ -153,4 +152,4 @@ def _unless_missing(noise: Covariance, mean: Array, prior: Any, complete: Bool[A
     deviations = jnp.sqrt(prior.variance)
     if noise.below is None:
         return dist.Normal(mean, jnp.where(complete, jnp.exp(noise.log_diagonal), deviations)).to_event(1)
-    return CorrelatedNormal(mean, jnp.where(complete, noise.factor, jnp.diag(deviations)))
+    return dist.MultivariateNormal(mean, scale_tril=jnp.where(complete, noise.factor, jnp.diag(deviations)))

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from mcfo.distributions import draw_noise, from_noise, impute, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
@@ -23,6 +22,7 @@ from mcfo.smc.checks import (
     is_positive,
     whole_number,
 )
+from mcfo.smc.frames import frame_at, frames, step_key
 from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
 from mcfo.smc.trace import History, Record, State, Trace
 from mcfo.smc.weights import normalise, uniform_log_weights
@@ -96,47 +96,10 @@ def sis(particles: int) -> SMC:
 
 
 @eqx.filter_jit
-def frames(proposal: Proposal, sequence: Sequence) -> Frame:
-    """The sequence as the steps of a filter take it, with the time in front and the proposal's contexts in it."""
-    clean = sequence.sanitised()
-    return clean.frames(proposal.encode(clean))
-
-
-def frame_at(steps: Frame, time: int) -> Frame:
-    """One step out of `frames`."""
-    count = len(steps.observation)
-    if not -count <= time < count:
-        raise IndexError(f"There is no step {time}: the sequence has {count}, counted from 0.")
-    return jax.tree.map(lambda array: array[time], steps)
-
-
-def frame(
-    proposal: Proposal, values: Any, *, time: int, observed: Any = None, inputs: Any = None, number: int = 0
-) -> Frame:
-    """One step of a stream, from the values that have just come in; all of them may be missing (NaN).
-
-    `time` counts from 0 and decides which random numbers the step uses: give every step its own. The proposal must be
-    one that reads no other step than its own.
-    """
-    values, observed, inputs = (None if a is None else np.asarray(a).reshape(1, -1) for a in (values, observed, inputs))
-    known = np.isfinite(values.astype(float)) if observed is None else observed & np.isfinite(values.astype(float))  # pyright: ignore[reportOptionalMemberAccess]
-    # An observation that is missing altogether is refused for a series, so the mask is set afterwards.
-    sequence = Sequence.from_values(np.where(known, values, 0), inputs=inputs, number=number)
-    sequence = eqx.tree_at(lambda s: s.observed, sequence, jnp.asarray(known), is_leaf=lambda x: x is None)
-    one = frame_at(frames(proposal, sequence), 0)
-    return eqx.tree_at(lambda f: f.time, one, jnp.asarray(time, jnp.int32))
-
-
-def step_key(key: Key, frame: Frame) -> Key:
-    """The key of one step of one sequence."""
-    return jax.random.fold_in(jax.random.fold_in(key, frame.number), frame.time)
-
-
-@eqx.filter_jit
 def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Trace:
     steps = frames(proposal, sequence)
     fit = check_fit(model, proposal, frame_at(steps, 0))
-    # All keys at once: hashing them one by one inside the loop costs a tenth of a small filter.
+    # All keys at once, so that the loop does not hash them one by one.
     keys = jax.vmap(lambda frame: _keys(step_key(key, frame)))(steps)
 
     def keep(outcome: _Outcome) -> tuple[Record, History | None]:

@@ -42,8 +42,8 @@ def cumulative_sum(values: Float[Array, " size"]) -> Float[Array, " size"]:
     """Cumulative sums of values that are not negative: never falling, and flat exactly where a value is zero.
 
     The second property keeps particles of weight zero from becoming ancestors by rounding. The sums are taken in
-    blocks by a triangular matrix multiplication, and over the blocks in the same way: 2 to 4 times faster on a CPU
-    than `jnp.cumsum`, which promises neither property.
+    blocks by a triangular matrix multiplication, and over the blocks in the same way: on a CPU as fast as `jnp.cumsum`,
+    which promises neither property, at 100 values, and 1.6, 2.5 and 3.9 times faster at 1000, 10 000 and 100 000.
     """
     size = len(values)
     blocks = -(-size // _BLOCK)
