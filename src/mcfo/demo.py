@@ -141,7 +141,7 @@ def _draw(
         axis.set_ylabel("latent state")
     top.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=5, frameon=False)
     bottom.plot(times, trace.record.ess, color="#08519c", lw=1.2)
-    bottom.axhline(trace.particles / 2, color="0.5", lw=0.8, ls="--")
+    bottom.axhline(trace.particle_count / 2, color="0.5", lw=0.8, ls="--")
     bottom.set_ylim(0, trace.state.log_weights.shape[0] * 1.05)
     bottom.set_title("Effective sample size (dashed: below it, particles are resampled)", loc="left", fontsize=11)
     bottom.set_xlabel("step")

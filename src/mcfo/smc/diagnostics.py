@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -21,19 +21,19 @@ def describe(trace: Any) -> str:
     """
     if not isinstance(trace, Trace):
         raise TypeError(f"describe() reads a Trace, but got {type(trace).__name__}. For a PIMH chain use chain.trace.")
+    runs = _runs(trace)
     if trace.record.log_evidence.ndim == 1:
-        return _describe_one(trace)
-    count = len(trace.record.log_evidence)
-    singles = [jax.tree.map(lambda array, i=i: array[i], trace) for i in range(count)]
-    troubled = [i for i, single in enumerate(singles) if _first_trouble(single) is not None]
+        return _describe_one(runs[0])
+    troubled = [run for run in runs if _first_trouble(run) is not None]
     if not troubled:
-        ess = np.concatenate([_existing(single).ess for single in singles])
+        ess = np.concatenate([run.record.ess for run in runs])
         return (
-            f"All {count} sequences went well: the effective sample size lies between {ess.min():.1f} and "
-            f"{ess.max():.1f} of {singles[0].particles} particles."
+            f"All {len(runs)} sequences went well: the effective sample size lies between {ess.min():.1f} and "
+            f"{ess.max():.1f} of {trace.particle_count} particles."
         )
-    return f"{len(troubled)} of {count} sequences are in trouble, the first is number {troubled[0]}: " + _describe_one(
-        singles[troubled[0]]
+    return (
+        f"{len(troubled)} of {len(runs)} sequences are in trouble, the first is number {troubled[0].number}: "
+        f"{_describe_one(troubled[0])}"
     )
 
 
@@ -44,16 +44,34 @@ def require_finite(trace: Trace) -> Trace:
     return trace
 
 
-def _describe_one(trace: Trace) -> str:
-    record = _existing(trace)
-    particles = trace.particles
+class _Run(NamedTuple):
+    """What is known of one sequence, on the host and without padding."""
+
+    record: Record
+    particles: int
+    number: int
+
+
+def _runs(trace: Trace) -> list[_Run]:
+    record = jax.tree.map(lambda array: np.atleast_2d(np.asarray(array)), trace.record)
+    count, steps = record.log_evidence.shape
+    lengths = np.full(count, steps) if trace.length is None else np.atleast_1d(np.asarray(trace.length))
+    numbers = np.atleast_1d(np.asarray(trace.number))
+    return [
+        _Run(jax.tree.map(lambda array, i=i: array[i, : lengths[i]], record), trace.particle_count, int(numbers[i]))
+        for i in range(count)
+    ]
+
+
+def _describe_one(run: _Run) -> str:
+    record, particles, _ = run
     if not len(record.ess):
         return "The sequence has no steps: its log-evidence is 0."
-    step = _first_trouble(trace)
+    step = _first_trouble(run)
     if step is None:
         return (
-            f"{particles} particles over {len(record.ess)} steps went well: log-evidence {trace.log_evidence:.4g}, "
-            f"effective sample size between {record.ess.min():.1f} and {record.ess.max():.1f} (mean "
+            f"{particles} particles over {len(record.ess)} steps went well: "
+            f"log-evidence {record.log_evidence.sum():.4g}, effective sample size between {record.ess.min():.1f} and {record.ess.max():.1f} (mean "
             f"{record.ess.mean():.1f}), resampled {int(record.resampled.sum())} times."
         )
     where = f"step {step + 1} of {len(record.ess)}"
@@ -106,10 +124,9 @@ def _why_degenerate(record: Record, step: int) -> str:
     )
 
 
-def _first_trouble(trace: Trace) -> int | None:
+def _first_trouble(run: _Run) -> int | None:
     """The first step whose evidence is not finite; else the worst one, if it is degenerate."""
-    record = _existing(trace)
-    particles = trace.particles
+    record, particles, _ = run
     if not len(record.ess):
         return None
     broken = np.flatnonzero(~np.isfinite(record.log_evidence))
@@ -117,9 +134,3 @@ def _first_trouble(trace: Trace) -> int | None:
         return int(broken[0])
     worst = int(np.argmin(record.ess))
     return worst if particles > 1 and record.ess[worst] < max(1.5, _FEW * particles) else None
-
-
-def _existing(trace: Trace) -> Record:
-    """The record without padding, on the host."""
-    length = len(trace.record.log_evidence) if trace.length is None else int(trace.length)
-    return jax.tree.map(lambda array: np.asarray(array)[:length], trace.record)

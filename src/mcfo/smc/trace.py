@@ -107,7 +107,7 @@ class Trace(eqx.Module):
         return jnp.sum(self.record.log_evidence, axis=-1)
 
     @property
-    def particles(self) -> int:
+    def particle_count(self) -> int:
         """K."""
         return self.state.log_weights.shape[-1]
 
