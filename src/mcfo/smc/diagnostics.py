@@ -71,8 +71,8 @@ def _describe_one(run: _Run) -> str:
     if step is None:
         return (
             f"{particles} particles over {len(record.ess)} steps went well: "
-            f"log-evidence {record.log_evidence.sum():.4g}, effective sample size between {record.ess.min():.1f} and {record.ess.max():.1f} (mean "
-            f"{record.ess.mean():.1f}), resampled {int(record.resampled.sum())} times."
+            f"log-evidence {record.log_evidence.sum():.4g}, effective sample size between {record.ess.min():.1f} and "
+            f"{record.ess.max():.1f} (mean {record.ess.mean():.1f}), resampled {int(record.resampled.sum())} times."
         )
     where = f"step {step + 1} of {len(record.ess)}"
     increment = float(record.log_evidence[step])
