@@ -139,7 +139,6 @@ def _draw(
         axis.plot(times, seen, color="0.35", lw=0, marker="x", ms=3, mew=0.7, label="observation / 1.2")
         axis.set_title(title, loc="left", fontsize=11)
         axis.set_ylabel("latent state")
-    top.legend(loc="lower right", bbox_to_anchor=(1, 1), fontsize=8, ncols=5, frameon=False)
     bottom.plot(times, trace.record.ess, color="#08519c", lw=1.2)
     bottom.axhline(trace.particle_count / 2, color="0.5", lw=0.8, ls="--")
     bottom.set_ylim(0, trace.state.log_weights.shape[0] * 1.05)
@@ -148,9 +147,11 @@ def _draw(
     missing = ~np.asarray(sequence.observed)[:, 0]
     for axis in (top, middle, bottom):
         axis.spines[["top", "right"]].set_visible(False)
-        for start in times[missing]:
-            axis.axvspan(start - 0.5, start + 0.5, color="0.92", lw=0, zorder=0)
-    figure.text(0.995, 0.005, "grey: no observation", ha="right", fontsize=8, color="0.4")
+        for place, start in enumerate(times[missing]):
+            label = None if place else "no observation"
+            axis.axvspan(start - 0.5, start + 0.5, color="0.92", lw=0, zorder=0, label=label)
+    handles, labels = top.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper center", fontsize=8, ncols=6, frameon=False)
     figure.savefig(path, dpi=150)
     plt.close(figure)
     return path
