@@ -142,6 +142,24 @@ def test_imputed_values_keep_their_score_and_their_fractions(dtype):
     np.testing.assert_allclose(gradient.drift, 2 - 2 * 0.3, atol=0.03)
 
 
+class Narrow(Echo):
+    """Observations lie within one of the last."""
+
+    def emission(self, memory, latent, inputs):
+        centre = jnp.concatenate([memory, memory])
+        return dist.TruncatedNormal(centre, 1.0, low=centre - 1, high=centre + 1).to_event(1)
+
+    def advance(self, memory, latent, observation):
+        return observation[:1]
+
+
+def test_an_impossible_observation_with_a_gap_is_a_collapse():
+    sequence = Sequence.from_values([[0.1, np.nan], [np.nan, 50.0], [0.2, 0.1]])
+    trace = SMC(20)(Narrow(jnp.array(0.0)), Bootstrap(), sequence, key=jax.random.key(0))
+    assert trace.log_evidence == -jnp.inf
+    np.testing.assert_array_equal(trace.record.finite, [True, False, True])
+
+
 class Diary(Remembering):
     """Remembers its latents literally, so that histories can be compared with genealogies."""
 

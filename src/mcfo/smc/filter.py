@@ -235,17 +235,19 @@ def _move(
     """One particle's draw of z_t, its log-weight and its memory after the step."""
     latent = from_noise(law, noise)
     emission = model.emission(memory, latent, frame.inputs)
-    log_weight = observed_log_prob(emission, frame.observation, frame.observed)
-    if law is not prior:
-        log_weight = log_weight + prior.log_prob(latent) - law.log_prob(latent)
+    log_emission = observed_log_prob(emission, frame.observation, frame.observed)
+    log_weight = log_emission if law is prior else log_emission + prior.log_prob(latent) - law.log_prob(latent)
     observation = frame.observation
     if imputation is not None and frame.observed is not None:
         # A memory that reads x_t needs all of it. What is missing is drawn from its own law given the rest, which
         # multiplies the weight by one: the evidence stays unbiased.
         observation = jax.lax.stop_gradient(impute(emission, observation, frame.observed, key=imputation))
-        # The draw is stopped, as it may be discrete; its score takes the place of the gradient through it.
-        log_drawn = emission.log_prob(observation) - observed_log_prob(emission, frame.observation, frame.observed)
-        log_weight = log_weight + log_drawn - jax.lax.stop_gradient(log_drawn)
+        # The draw is stopped, as it may be discrete; its score takes the place of the gradient through it. Where the
+        # observed part is impossible there is none.
+        possible = jnp.isfinite(log_emission)
+        log_drawn = emission.log_prob(observation) - jnp.where(possible, log_emission, 0.0)
+        log_drawn = jnp.where(possible, log_drawn, 0.0)
+        log_weight = log_weight + (log_drawn - jax.lax.stop_gradient(log_drawn))
     return latent, log_weight, model.advance(memory, latent, observation)
 
 
