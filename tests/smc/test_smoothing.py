@@ -244,7 +244,9 @@ class TestPIMH:
             sequence = Sequence.from_values(values)
             for seed in range(5):
                 chain = PIMH(SMC(100), 5)(model, Bootstrap(), sequence, key=jax.random.key(seed))
-                assert chain.trace.log_evidence == chain.log_evidences[chain.current[-1]]
+                accepted = chain.log_evidences[chain.current[-1]]
+                # The same increments, added up in another order; another run would differ by far more.
+                np.testing.assert_allclose(chain.trace.log_evidence, accepted, rtol=1e-12 if x64 else 1e-6)
 
     def test_a_sweep_that_is_not_a_number_is_never_entered(self):
         from mcfo.smc.pimh import _accept
