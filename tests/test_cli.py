@@ -12,6 +12,7 @@ def mcfo(*arguments, **options):
     return subprocess.run(command, capture_output=True, text=True, timeout=300, **options)
 
 
+@pytest.mark.slow
 def test_demo_writes_a_picture_and_never_over_another(tmp_path):
     out = tmp_path / "demo"
     first = mcfo("demo", "--out", out, "--steps", 30, "--particles", 50)

@@ -36,7 +36,20 @@ ZOO = {
     "counts": lambda: (PoissonCounts(level=1.0), Bootstrap()),
     "memory": lambda: (Remembering(), Bootstrap()),
 }
-EACH = [("scalar", name) for name in CRITERIA] + [(case, "ess") for case in ZOO if case != "scalar"]
+QUICK = ("scalar", "vector", "memory")  # what differs in kind; the rest differs in densities alone
+
+
+def cases(*names):
+    return [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in names]
+
+
+EACH = [
+    *(("scalar", name) for name in CRITERIA),
+    ("vector", "ess"),
+    ("memory", "ess"),
+    pytest.param("volatility", "ess", marks=pytest.mark.slow),
+    pytest.param("counts", "ess", marks=pytest.mark.slow),
+]
 
 
 def series(model, steps, *, seed=0, gaps=False, number=0):
@@ -69,7 +82,7 @@ def test_padding_and_batching_change_nothing(case, criterion):
     assert_same(run(stack(sequences[::-1])).log_evidence[::-1], together)
 
 
-@pytest.mark.parametrize("case", ZOO)
+@pytest.mark.parametrize("case", cases(*ZOO))
 def test_a_mask_that_hides_nothing_changes_nothing(case):
     model, proposal = ZOO[case]()
     sequence = series(model, 6)
@@ -102,7 +115,7 @@ class Durations(MarkovModel):
         return dist.LogNormal(latent, 0.7).to_event(1)
 
 
-@pytest.mark.parametrize("case", [*ZOO, "durations"])
+@pytest.mark.parametrize("case", [*cases(*ZOO), "durations"])
 def test_what_is_masked_or_padded_reaches_neither_value_nor_gradient(case):
     model, proposal = (Durations(jnp.zeros(2)), Bootstrap()) if case == "durations" else ZOO[case]()
     clean = series(model, 8, gaps=True).pad(11)

@@ -97,7 +97,7 @@ def test_no_callback(scheme):
 def test_cumulative_sum(size, dtype):
     values = jax.random.uniform(jax.random.key(size), (size,), dtype)
     values = jnp.where(jax.random.bernoulli(jax.random.key(1), 0.5, (size,)), values, 0)
-    sums = cumulative_sum(values)
+    sums = jax.jit(cumulative_sum)(values)
     np.testing.assert_allclose(
         sums, np.cumsum(np.asarray(values, np.float64)), rtol=1e-5 if dtype == jnp.float32 else 1e-13
     )
@@ -105,7 +105,7 @@ def test_cumulative_sum(size, dtype):
     assert (steps >= 0).all()
     assert (steps[values[1:] == 0] == 0).all()
     counts = jax.random.poisson(jax.random.key(2), 0.9, (size,)).astype(jnp.int32)
-    np.testing.assert_array_equal(cumulative_count(counts), np.cumsum(counts))
+    np.testing.assert_array_equal(jax.jit(cumulative_count)(counts), np.cumsum(counts))
 
 
 def test_effective_sample_size():

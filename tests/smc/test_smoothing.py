@@ -68,7 +68,7 @@ def assert_converges(model, sequence, estimate, expected):
     assert_mean(many, 0.0)
 
 
-@pytest.mark.parametrize("missing", [False, True], ids=["complete", "missing"])
+@pytest.mark.parametrize("missing", [pytest.param(False, marks=pytest.mark.slow), True], ids=["complete", "missing"])
 @pytest.mark.parametrize("model", SLOW_VECTOR)
 def test_filtered_moments_converge(model, missing):
     model = MODELS[model]()
@@ -77,7 +77,9 @@ def test_filtered_moments_converge(model, missing):
     assert_converges(model, sequence, lambda model, trace, *_: trace.history.particles, expected)
 
 
-@pytest.mark.parametrize("smoother", SMOOTHERS)
+@pytest.mark.parametrize(
+    "smoother", ["genealogy", "fixed-lag", "backward", pytest.param("trajectories", marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize("model", SLOW_VECTOR)
 def test_smoothed_moments_converge(model, smoother):
     model = MODELS[model]()
@@ -113,7 +115,7 @@ def test_a_short_lag_is_the_smoother_of_a_shorter_series():
     np.testing.assert_allclose(fixed_lag(trace, 2).mean()[1], genealogy(shorter).mean()[1], rtol=1e-10)
 
 
-@pytest.mark.parametrize("smoother", SMOOTHERS)
+@pytest.mark.parametrize("smoother", ["genealogy", "backward"])
 def test_padding_changes_no_smoothed_law(smoother):
     model = MODELS["scalar"]()
     sequence = data(model, STEPS)
