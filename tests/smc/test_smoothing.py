@@ -78,7 +78,8 @@ def test_filtered_moments_converge(model, missing):
 
 
 @pytest.mark.parametrize(
-    "smoother", ["genealogy", "fixed-lag", "backward", pytest.param("trajectories", marks=pytest.mark.slow)]
+    "smoother",
+    [pytest.param(name, marks=pytest.mark.slow if name == "trajectories" else ()) for name in SMOOTHERS],
 )
 @pytest.mark.parametrize("model", SLOW_VECTOR)
 def test_smoothed_moments_converge(model, smoother):
