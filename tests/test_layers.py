@@ -16,6 +16,9 @@ LAYERS = [
     "proposals",
     "exact",
     "smc",
+    "gradients",
+    "objectives",
+    "experiments",
     "demo",
     "cli",
 ]

@@ -49,6 +49,11 @@ def from_noise(distribution: Distribution, noise: Shaped[Array, "..."]) -> Array
     return base.loc + base.scale_tril @ noise
 
 
+def is_reparameterised(distribution: Any) -> bool:
+    """Whether draws are differentiable functions of the parameters: `has_rsample`, as in numpyro and PyTorch."""
+    return _base(distribution) is not None or bool(getattr(distribution, "has_rsample", False))
+
+
 def observed_log_prob(
     distribution: Distribution, value: Observation, observed: Bool[Array, " #dimensions"] | None
 ) -> Scalar:

@@ -32,6 +32,13 @@ class Frame(eqx.Module):
     time: Int[Array, "*steps"]
     number: Int[Array, "*steps"]
 
+    def unless_padding(self, new: Any, old: Any) -> Any:
+        """`new` where the step exists, `old` where it is padding."""
+        if self.present is None:
+            return new
+        present = self.present
+        return jax.tree.map(lambda new, old: jnp.where(present, new, old), new, old)
+
 
 class Sequence(eqx.Module):
     """A series x_1:T with one mask for each step and observed dimension, and optional inputs u_1:T.

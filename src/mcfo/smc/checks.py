@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
-from mcfo.distributions import NoiseShape, noise_shape
+from mcfo.distributions import NoiseShape, is_reparameterised, noise_shape
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
@@ -21,10 +21,12 @@ from mcfo.types import Distribution, is_known
 
 
 class Fit(NamedTuple):
-    """The noise that the proposal wants at the first step and at the others."""
+    """The noise that the proposal wants at the first step and at the others, and which of its methods returned a law
+    that cannot be reparameterised, if one did."""
 
     initial: NoiseShape | None
     step: NoiseShape | None
+    rigid: str | None
 
 
 def whole_number(value: Any) -> Any:
@@ -99,7 +101,12 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         # The emission comes last: where a latent or a memory has the wrong shape, it does too.
         _check_emission(model.emission(memory, latent, frame.inputs), frame, key)
         _check_emission(model.emission(later, next_latent, frame.inputs), frame, key)
-        fits.append(Fit(noise_shape(law), noise_shape(next_law)))
+        rigid = [
+            f"{method}() returned {_name(made)}"
+            for method, made in (("initial", law), ("step", next_law))
+            if not is_reparameterised(made)
+        ]
+        fits.append(Fit(noise_shape(law), noise_shape(next_law), rigid[0] if rigid else None))
 
     try:
         eqx.filter_eval_shape(probe, model, proposal, frame, jax.random.key(0))
@@ -111,6 +118,12 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         )
         raise
     return fits[0]
+
+
+def _name(distribution: Any) -> str:
+    while hasattr(distribution, "base_dist") and type(distribution).__name__ == "Independent":
+        distribution = distribution.base_dist
+    return type(distribution).__name__
 
 
 def _check_pair(prior: Any, law: Any, model_method: str, proposal_method: str, key: Any) -> Any:

@@ -24,7 +24,7 @@ from mcfo.smc.checks import (
 )
 from mcfo.smc.frames import frame_at, frames, step_key
 from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
-from mcfo.smc.trace import History, Record, State, Trace
+from mcfo.smc.trace import History, Move, Record, State, Trace
 from mcfo.smc.weights import normalise, uniform_log_weights
 from mcfo.types import Ancestors, Key, LogWeights, Memory, Scalar
 
@@ -100,18 +100,18 @@ def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key
     steps = frames(proposal, sequence)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     # All keys at once, so that the loop does not hash them one by one.
-    keys = jax.vmap(lambda frame: _keys(step_key(key, frame)))(steps)
+    keys = jax.vmap(lambda frame: keys_of(step_key(key, frame)))(steps)
 
-    def keep(outcome: _Outcome) -> tuple[Record, History | None]:
-        state, record, ancestors = outcome
-        return record, History(state.latents, state.log_weights, ancestors) if history else None
+    def keep(outcome: Outcome) -> tuple[Record, History | None]:
+        state, record, move = outcome
+        return record, History(state.latents, state.log_weights, move.ancestors) if history else None
 
-    def body(state: State, frame_and_keys: tuple[Frame, _Keys]) -> tuple[State, tuple[Record, History | None]]:
-        outcome = _next(sampler, model, proposal, state, *frame_and_keys, fit)
+    def body(state: State, frame_and_keys: tuple[Frame, Keys]) -> tuple[State, tuple[Record, History | None]]:
+        outcome = next_step(sampler, model, proposal, state, *frame_and_keys, fit)
         return outcome.state, keep(outcome)
 
-    (first, first_keys), rest = _split_first((steps, keys))
-    outcome = _first(sampler, model, proposal, first, first_keys, fit)
+    (first, first_keys), rest = split_first((steps, keys))
+    outcome = first_step(sampler, model, proposal, first, first_keys, fit)
     state, continued = jax.lax.scan(body, outcome.state, rest)
     record, kept = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), keep(outcome), continued)
     return Trace(state=state, record=record, history=kept, length=sequence.length, number=sequence.number)
@@ -120,7 +120,7 @@ def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key
 @eqx.filter_jit
 def _public_init(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, key: Key) -> tuple[State, Record]:
     fit = check_fit(model, proposal, frame)
-    outcome = _first(sampler, model, proposal, frame, _keys(step_key(key, frame)), fit)
+    outcome = first_step(sampler, model, proposal, frame, keys_of(step_key(key, frame)), fit)
     return outcome.state, outcome.record
 
 
@@ -129,23 +129,19 @@ def _public_step(
     sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, key: Key
 ) -> tuple[State, Record]:
     fit = check_fit(model, proposal, frame)
-    outcome = _next(sampler, model, proposal, state, frame, _keys(step_key(key, frame)), fit)
+    outcome = next_step(sampler, model, proposal, state, frame, keys_of(step_key(key, frame)), fit)
     return outcome.state, outcome.record
 
 
-class _Outcome(NamedTuple):
+class Outcome(NamedTuple):
     """What a step leaves behind."""
 
     state: State
     record: Record
-    ancestors: Ancestors
+    move: Move
 
 
-def _split_first(tree: Any) -> tuple[Any, Any]:
-    return jax.tree.map(lambda array: array[0], tree), jax.tree.map(lambda array: array[1:], tree)
-
-
-class _Keys(eqx.Module):
+class Keys(eqx.Module):
     """One key for each use of randomness in a step."""
 
     resampling: Key
@@ -153,49 +149,66 @@ class _Keys(eqx.Module):
     imputation: Key
 
 
-def _keys(key: Key) -> _Keys:
-    return _Keys(*jax.random.split(key, 3))
+def keys_of(key: Key) -> Keys:
+    """The keys of a step."""
+    return Keys(*jax.random.split(key, 3))
 
 
-def _first(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: _Keys, fit: Fit) -> _Outcome:
-    memory = model.start(frame.inputs)
-    prior = model.initial(memory, frame.inputs)
-    law = proposal.initial(prior, frame.context)
+def split_first(tree: Any) -> tuple[Any, Any]:
+    """The first step, and the others."""
+    return jax.tree.map(lambda array: array[0], tree), jax.tree.map(lambda array: array[1:], tree)
 
-    def move(noise: Any, imputation: Key | None) -> tuple[Any, Any, Memory]:
-        return _move(model, prior, law, memory, noise, frame, imputation)
 
+def first_step(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: Keys, fit: Fit) -> Outcome:
+    """The step from nothing to K weighted particles."""
     noise = draw_noise(fit.initial, sampler.particles, key=keys.noise)
-    latents, log_weights, memory = jax.vmap(move)(noise, _imputation_keys(sampler, model, frame, keys))
-    uniform = uniform_log_weights(sampler.particles, log_weights.dtype)
-    log_weights, increment = _weigh(uniform, log_weights, frame)
-    ancestors = jnp.arange(sampler.particles, dtype=jnp.int32)
-    record = Record.of(increment, log_weights, ancestors, False)
-    return _Outcome(State(memory, latents, log_weights), record, ancestors)
+    imputation = imputation_keys(model, frame, keys, sampler.particles)
+    memory = model.start(frame.inputs)
+
+    def extend(noise: Any, imputation: Key | None) -> Drawn:
+        return draw(model, *first_laws(model, proposal, memory, frame), memory, noise, frame, imputation)
+
+    drawn = jax.vmap(extend)(noise, imputation)
+    uniform = uniform_log_weights(sampler.particles, drawn.log_weight.dtype)
+    log_weights, increment = weigh(uniform, drawn.log_weight, frame)
+    themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
+    record = Record.of(increment, log_weights, themselves, False)
+    move = Move(themselves, record.resampled, None, uniform, noise, drawn.latent, imputation)
+    return Outcome(State(drawn.memory, drawn.latent, log_weights), record, move)
 
 
-def _next(
-    sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: _Keys, fit: Fit
-) -> _Outcome:
+def next_step(
+    sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: Keys, fit: Fit
+) -> Outcome:
+    """One more step."""
     state, ancestors, resampled = _resample(sampler, state, frame, keys.resampling)
-
-    def move(memory: Memory, noise: Any, imputation: Key | None) -> tuple[Any, Any, Memory]:
-        prior = model.transition(memory, frame.inputs)
-        law = proposal.step(prior, memory, frame.context)
-        return _move(model, prior, law, memory, noise, frame, imputation)
-
     noise = draw_noise(fit.step, sampler.particles, key=keys.noise)
-    imputation = _imputation_keys(sampler, model, frame, keys)
-    latents, log_weights, memory = jax.vmap(move)(state.memory, noise, imputation)
-    log_weights, increment = _weigh(state.log_weights, log_weights, frame)
-    after = State(memory, latents, log_weights)
-    present = frame.present
-    if present is not None:
-        after = jax.tree.map(lambda new, old: jnp.where(present, new, old), after, state)
-    return _Outcome(after, Record.of(increment, after.log_weights, ancestors, resampled), ancestors)
+    imputation = imputation_keys(model, frame, keys, sampler.particles)
+
+    def extend(memory: Memory, noise: Any, imputation: Key | None) -> Drawn:
+        return draw(model, *next_laws(model, proposal, memory, frame), memory, noise, frame, imputation)
+
+    drawn = jax.vmap(extend)(state.memory, noise, imputation)
+    log_weights, increment = weigh(state.log_weights, drawn.log_weight, frame)
+    after = frame.unless_padding(State(drawn.memory, drawn.latent, log_weights), state)
+    record = Record.of(increment, after.log_weights, ancestors, resampled)
+    move = Move(ancestors, record.resampled, state.memory, state.log_weights, noise, drawn.latent, imputation)
+    return Outcome(after, record, move)
 
 
-def _weigh(carried: LogWeights, log_weights: LogWeights, frame: Frame) -> tuple[LogWeights, Scalar]:
+def first_laws(model: Model, proposal: Proposal, memory: Memory, frame: Frame) -> tuple[Any, Any]:
+    """p(z_1) and q(z_1 | x); the same object for a proposal that returns its prior."""
+    prior = model.initial(memory, frame.inputs)
+    return prior, proposal.initial(prior, frame.context)
+
+
+def next_laws(model: Model, proposal: Proposal, memory: Memory, frame: Frame) -> tuple[Any, Any]:
+    """p(z_t | h_t-1) and q(z_t | h_t-1, x)."""
+    prior = model.transition(memory, frame.inputs)
+    return prior, proposal.step(prior, memory, frame.context)
+
+
+def weigh(carried: LogWeights, log_weights: LogWeights, frame: Frame) -> tuple[LogWeights, Scalar]:
     """The carried weights times the new ones, normalised, and the evidence increment."""
     # A dead particle stays dead, also where its log-weight is NaN because it wandered off.
     alive = carried > -jnp.inf
@@ -220,23 +233,55 @@ def _resample(sampler: SMC, state: State, frame: Frame, key: Key) -> tuple[State
     if wanted is not True:
         ancestors = jnp.where(wanted, ancestors, themselves)
         log_weights = jnp.where(wanted, log_weights, state.log_weights)
-
-    def inherit(array):
-        return array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=True)
-
     # The latents move with the memory only where a padded step must hand them on unchanged.
-    memory = jax.tree.map(inherit, state.memory)
-    return State(memory, state.latents, log_weights), ancestors, wanted
+    return State(inherit(state.memory, ancestors), state.latents, log_weights), ancestors, wanted
 
 
-def _move(
-    model: Model, prior: Any, law: Any, memory: Memory, noise: Any, frame: Frame, imputation: Key | None
-) -> tuple[Any, Any, Memory]:
-    """One particle's draw of z_t, its log-weight and its memory after the step."""
-    latent = from_noise(law, noise)
+def inherit(tree: Any, ancestors: Ancestors) -> Any:
+    """What the ancestors had, for their descendants."""
+    return jax.tree.map(lambda array: array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=True), tree)
+
+
+class Drawn(NamedTuple):
+    """One particle after a step.
+
+    `log_joint` is log p(z_t, x_t | h_t-1), with what was imputed in x_t; `log_proposal` is log q(z_t | h_t-1, x);
+    `log_weight` is their difference in value, and differentiable also where the imputed values were drawn.
+    """
+
+    latent: Any
+    log_joint: Scalar
+    log_proposal: Scalar
+    log_weight: Scalar
+    memory: Memory
+
+
+def draw(
+    model: Model,
+    prior: Any,
+    law: Any,
+    memory: Memory,
+    noise: Any,
+    frame: Frame,
+    imputation: Key | None,
+    *,
+    latent: Any = None,
+    density: Any = None,
+) -> Drawn:
+    """One particle's z_t, its densities and its memory after the step.
+
+    **Arguments:**
+
+    - `latent`: z_t itself, where it is given; otherwise it is made from the noise.
+    - `density`: the law whose density is divided by, where that is another object than the one drawn from.
+    """
+    latent = from_noise(law, noise) if latent is None else latent
+    density = law if density is None else density
     emission = model.emission(memory, latent, frame.inputs)
     log_emission = observed_log_prob(emission, frame.observation, frame.observed)
-    log_weight = log_emission if law is prior else log_emission + prior.log_prob(latent) - law.log_prob(latent)
+    log_prior, log_proposal = prior.log_prob(latent), density.log_prob(latent)
+    log_joint = log_prior + log_emission
+    log_weight = log_emission if density is prior else log_emission + log_prior - log_proposal
     observation = frame.observation
     if imputation is not None and frame.observed is not None:
         # A memory that reads x_t needs all of it. What is missing is drawn from its own law given the rest, which
@@ -247,11 +292,13 @@ def _move(
         possible = jnp.isfinite(log_emission)
         log_drawn = emission.log_prob(observation) - jnp.where(possible, log_emission, 0.0)
         log_drawn = jnp.where(possible, log_drawn, 0.0)
+        log_joint = log_joint + log_drawn
         log_weight = log_weight + (log_drawn - jax.lax.stop_gradient(log_drawn))
-    return latent, log_weight, model.advance(memory, latent, observation)
+    return Drawn(latent, log_joint, log_proposal, log_weight, model.advance(memory, latent, observation))
 
 
-def _imputation_keys(sampler: SMC, model: Model, frame: Frame, keys: _Keys):
+def imputation_keys(model: Model, frame: Frame, keys: Keys, particles: int):
+    """A key for each particle where its memory needs values that are missing; otherwise None."""
     if frame.observed is None or isinstance(model, MarkovModel):
         return None
-    return jax.random.split(keys.imputation, sampler.particles)
+    return jax.random.split(keys.imputation, particles)

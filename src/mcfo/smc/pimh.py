@@ -27,11 +27,13 @@ class Chain(eqx.Module):
       expectation; the accepted sweep's own is not, because acceptance favours large ones.
     - `current`: which sweep is in force at the start and after each iteration.
     - `trace`: the run of the sweep that is in force at the end.
+    - `key`: the key of that sweep.
     """
 
     log_evidences: Float[Array, "*batch sweeps"]
     current: Int[Array, "*batch sweeps"]
     trace: Trace
+    key: Key
 
     @property
     def log_evidence(self) -> Float[Array, "*batch"]:
@@ -52,10 +54,18 @@ class PIMH(eqx.Module):
     one another, so all M + 1 run side by side and the chain is a scan over M numbers. With `history` all sweeps keep
     theirs while they run: M + 1 times the memory of one filter. The trajectories in force follow the exact *smoothing*
     law as M grows, whatever the number of particles.
+
+    **Arguments:**
+
+    - `sampler`: the filter of one sweep.
+    - `sweeps`: M.
+    - `reuse_noise`: let gradients pass through the accepted sweep's own noise. Acceptance chose the sweep by it, so
+      they are biased, also at the optimal proposal; it is there to show that.
     """
 
     sampler: SMC
     sweeps: int = eqx.field(static=True, converter=whole_number)
+    reuse_noise: bool = eqx.field(static=True, default=False)
 
     def __check_init__(self):
         check_instance(self.sampler, SMC, "sampler", "Use PIMH(SMC(particles), sweeps)")
@@ -88,32 +98,38 @@ class PIMH(eqx.Module):
 
 @eqx.filter_jit
 def _run(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Chain:
-    return _chain(_sweep(pimh, model, proposal, sequence, key, history), key)
+    keys = _sweep_keys(pimh, sequence, key)
+    return _chain(_sweep(pimh, model, proposal, sequence, keys, history), keys, key)
 
 
 @eqx.filter_jit
 def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key):
-    traces = _sweep(pimh, model, proposal, sequence, key, history=True)
-    chain = _chain(traces, key)
+    sweep_keys = _sweep_keys(pimh, sequence, key)
+    traces = _sweep(pimh, model, proposal, sequence, sweep_keys, history=True)
+    chain = _chain(traces, sweep_keys, key)
     keys = jax.random.split(_chain_key(key, traces.number[0], "draw"), pimh.sweeps + 1)
     paths = jax.vmap(lambda trace, key: draw_trajectories(trace, 1, key=key).latents[:, 0])(traces, keys)
     return paths[chain.current], chain
 
 
-def _sweep(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Trace:
+def _sweep_keys(pimh: PIMH, sequence: Sequence, key: Key) -> Key:
+    return jax.random.split(_chain_key(key, sequence.number, "sweep"), pimh.sweeps + 1)
+
+
+def _sweep(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, keys: Key, history: bool) -> Trace:
     """All sweeps side by side: a trace with the sweeps in front.
 
     The accepted sweep is picked from them, not run again from its key: in float32 another batch shape rounds otherwise,
     and a run that resamples is then another run.
     """
-    keys = jax.random.split(_chain_key(key, sequence.number, "sweep"), pimh.sweeps + 1)
     return jax.vmap(lambda key: pimh.sampler(model, proposal, sequence, key=key, history=history))(keys)
 
 
-def _chain(traces: Trace, key: Key) -> Chain:
+def _chain(traces: Trace, sweep_keys: Key, key: Key) -> Chain:
     log_evidences = traces.log_evidence
     current = _accept(log_evidences, _chain_key(key, traces.number[0], "accept"))
-    return Chain(log_evidences, current, jax.tree.map(lambda array: array[current[-1]], traces))
+    trace, accepted = jax.tree.map(lambda array: array[current[-1]], (traces, sweep_keys))
+    return Chain(log_evidences, current, trace, accepted)
 
 
 def _chain_key(key: Key, number: Int[Array, ""], use: str) -> Key:

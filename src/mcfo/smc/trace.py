@@ -76,6 +76,27 @@ class Record(eqx.Module):
         )
 
 
+class Move(eqx.Module):
+    """What one step drew: with the frame, all that is needed to go through it again, and to differentiate it.
+
+    - `ancestors`: who each particle descends from; itself where nothing was resampled.
+    - `resampled`: whether resampling preceded the step.
+    - `memory`: the memories with which the step began, after resampling; None at the first step.
+    - `carried`: the normalised log-weights with which it began.
+    - `noise`: what the latents were made from.
+    - `latents`: z_t.
+    - `imputation`: a key a particle for what is missing in x_t, where the memory needs it.
+    """
+
+    ancestors: Int[Array, "*steps particles"]
+    resampled: Bool[Array, "*steps"]
+    memory: Memory
+    carried: Float[Array, "*steps particles"]
+    noise: Shaped[Array, "..."]
+    latents: Shaped[Array, "..."]
+    imputation: Shaped[Array, "..."] | None
+
+
 class History(eqx.Module):
     """Every particle of every step, with its ancestor in the step before (itself at the first step)."""
 

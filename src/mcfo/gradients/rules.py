@@ -1,0 +1,57 @@
+"""What a gradient rule is: what may flow, and a scalar whose gradient is the estimator.
+
+All surrogates are maximised. A rule for theta is differentiated with respect to the model alone, a rule for phi with
+respect to the proposal alone: the other side is frozen.
+"""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, ClassVar, Literal
+
+import equinox as eqx
+
+from mcfo.gradients.flow import Flow, Step
+from mcfo.types import LogWeights, Scalar
+
+Side = Literal["theta", "phi"]
+
+
+class Rule(eqx.Module):
+    """A gradient estimator. Derive from [`StepRule`][] or [`PathRule`][]."""
+
+    name: ClassVar[str]
+    flow: ClassVar[Flow]
+    learns: ClassVar[tuple[Side, ...]]
+
+    def objection(self, sampler: Any) -> str | None:
+        """Why this rule is wrong with this sampler, and what to do; None if it is right."""
+        return None
+
+
+class StepRule(Rule):
+    """A sum over steps of a scalar of that step.
+
+    Where no gradient crosses time (a Markov model, a flow that does not reach the past) its gradient is accumulated in
+    memory that does not grow with the length of the series.
+    """
+
+    @abc.abstractmethod
+    def term(self, step: Step) -> Scalar:
+        """The step's share of the surrogate."""
+
+
+class PathRule(Rule):
+    """A sum along the genealogy: what particles carry is inherited with their memory."""
+
+    @abc.abstractmethod
+    def start(self, log_weights: LogWeights) -> Any:
+        """What is carried before the first step, for particles with these log-weights."""
+
+    @abc.abstractmethod
+    def extend(self, carried: Any, step: Step) -> tuple[Any, Scalar]:
+        """What is carried after a step, and the step's share of the surrogate."""
+
+    @abc.abstractmethod
+    def finish(self, carried: Any, log_weights: LogWeights) -> Scalar:
+        """The rest of the surrogate, after the last step; `log_weights` are the last ones."""

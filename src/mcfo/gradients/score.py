@@ -1,0 +1,165 @@
+"""Rules that differentiate densities at given latents, and the score of the ancestors."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mcfo.gradients.flow import Flow, Step, weighted_sum
+from mcfo.gradients.pathwise import refuse_accepted
+from mcfo.gradients.rules import PathRule, Side, StepRule
+from mcfo.smc.checks import is_positive, whole_number
+from mcfo.smc.filter import SMC, inherit
+from mcfo.smc.resampling import ESSBelow, Multinomial, Never
+from mcfo.types import LogWeights, Scalar
+
+
+class FilterScore(StepRule):
+    """Σ_t Σ_i [v_t^i] log p_θ(x_t, [z_t^i] | h^i): the paper's estimator for θ, and NASMC's.
+
+    Averages the score of step t over the *filtering* law at t; the score of log p(x_1:T) needs the smoothing law, so
+    it is not the maximum-likelihood gradient, at any K. Averaged over data from θ* it is zero at θ* (up to 1/K), so
+    θ* is a root of it. Chen et al. (2021), equation 9; Gu, Ghahramani and Turner (2015).
+    """
+
+    name: ClassVar[str] = "filter-score"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("theta",)
+
+    def term(self, step: Step) -> Scalar:
+        return step.average(step.log_joint)
+
+
+class InclusiveKL(StepRule):
+    """Σ_t Σ_i [v_t^i] log q_φ([z_t^i] | [h^i], x): NASMC's estimator for φ.
+
+    Descends KL(p(z_t | x_1:t) || q), averaged over histories. Its bias is of order 1/K; it needs no reparameterisation.
+    Gu, Ghahramani and Turner (2015).
+    """
+
+    name: ClassVar[str] = "inclusive-kl"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("phi",)
+
+    def term(self, step: Step) -> Scalar:
+        return step.average(step.log_proposal)
+
+
+class Fisher(PathRule):
+    """Σ_i [V^i] Σ_t log p_θ(x_t, [z_t^i] | h_t-1^i) over the genealogy: Fisher's identity.
+
+    Consistent for the score of log p(x_1:T), with a bias of order 1/K. Lineages coalesce, so its variance grows with
+    the length of the series. A `lag` L uses for step t the weights of step t + L instead of the last ones: less
+    variance, and a bias that falls as the model forgets; lag 0 is the filter score. Poyiadjis, Doucet and Singh (2011).
+    """
+
+    lag: int | None = eqx.field(static=True, default=None, converter=whole_number)
+
+    name: ClassVar[str] = "fisher"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("theta",)
+
+    def __check_init__(self):
+        if self.lag is not None and not is_positive(self.lag):
+            raise ValueError(
+                f"The lag of Fisher must be a whole number, at least 1, but got {self.lag!r}. For the whole genealogy "
+                "leave it out; for no lag use FilterScore()."
+            )
+
+    def start(self, log_weights: LogWeights) -> Float[Array, "particles lag"]:
+        # The scores of the last steps, the oldest first; without a lag, their sum.
+        return jnp.zeros((len(log_weights), self.lag or 1), log_weights.dtype)
+
+    def extend(
+        self, carried: Float[Array, "particles lag"], step: Step
+    ) -> tuple[Float[Array, "particles lag"], Scalar]:
+        carried = inherit(carried, step.ancestors)
+        if self.lag is None:
+            return carried + step.log_joint[:, None], jnp.zeros_like(step.increment)
+        recent = jnp.concatenate([carried[:, 1:], step.log_joint[:, None]], axis=1)
+        return recent, step.average(carried[:, 0])
+
+    def finish(self, carried: Float[Array, "particles lag"], log_weights: LogWeights) -> Scalar:
+        return weighted_sum(log_weights, jnp.sum(carried, axis=1))
+
+
+class PathKL(PathRule):
+    """Σ_i [V^i] Σ_t log q_φ([z_t^i] | [h_t-1^i], x), V the weights of whole paths: the wake phase of RWS for φ.
+
+    Descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015).
+    """
+
+    name: ClassVar[str] = "path-kl"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("phi",)
+
+    def start(self, log_weights: LogWeights) -> Float[Array, " particles"]:
+        return jnp.zeros_like(log_weights)
+
+    def extend(self, carried: Float[Array, " particles"], step: Step) -> tuple[Float[Array, " particles"], Scalar]:
+        return inherit(carried, step.ancestors) + step.log_proposal, jnp.zeros_like(step.increment)
+
+    def finish(self, carried: Float[Array, " particles"], log_weights: LogWeights) -> Scalar:
+        return weighted_sum(log_weights, carried)
+
+
+class _Reward(eqx.Module):
+    """The score of all ancestors so far, and what is known of the rewards."""
+
+    score: Scalar
+    total: Scalar
+    steps: Int[Array, ""]
+
+
+class ResamplingScore(PathRule):
+    """[`Pathwise`][] plus the score of the ancestors, Σ_t [Σ_{s>t} log R_s - b_t] Σ_i log v_t^{A_i}.
+
+    Unbiased for the derivative of the bound E Σ_t log R_t, for multinomial resampling on a fixed schedule; its variance
+    is high. Each ancestor's score is multiplied by all that comes after it (reward to go). With `baseline`, b_t is the
+    mean of log R_1..t times the number of steps that remain: known before A_t is drawn, so nothing is biased. Le et
+    al. (2018), Maddison et al. (2017).
+    """
+
+    baseline: bool = eqx.field(static=True, default=True)
+
+    name: ClassVar[str] = "resampling-score"
+    flow: ClassVar[Flow] = Flow("all")
+    learns: ClassVar[tuple[Side, ...]] = ("theta", "phi")
+
+    def objection(self, sampler: Any) -> str | None:
+        if not isinstance(sampler, SMC):
+            return refuse_accepted(sampler)
+        if isinstance(sampler.criterion, Never):
+            return None
+        if isinstance(sampler.criterion, ESSBelow):
+            return (
+                "It is right on a fixed schedule, but ESSBelow decides by the weights, whose derivative would be "
+                "missing. Use criterion=Always()."
+            )
+        if not isinstance(sampler.resampling, Multinomial):
+            return (
+                "It needs the probability of the ancestors as a product over particles, which "
+                f"{type(sampler.resampling).__name__} does not have. Use resampling=Multinomial()."
+            )
+        return None
+
+    def start(self, log_weights: LogWeights) -> _Reward:
+        zero = jnp.zeros((), log_weights.dtype)
+        return _Reward(zero, zero, jnp.zeros((), jnp.int32))
+
+    def extend(self, carried: _Reward, step: Step) -> tuple[_Reward, Scalar]:
+        chosen = jnp.sum(step.parents.at[step.ancestors].get(mode="promise_in_bounds", indices_are_sorted=True))
+        score = jnp.where(step.resampled, chosen, 0.0)
+        reward = jax.lax.stop_gradient(step.increment)
+        expected = carried.total / jnp.maximum(carried.steps, 1) * step.remaining if self.baseline else 0.0
+        # Σ_t score_t Σ_{s>=t} reward_s = Σ_s reward_s Σ_{t<=s} score_t: no pass back over the rewards.
+        scores = carried.score + score
+        surrogate = step.increment + reward * scores - expected * score
+        return _Reward(scores, carried.total + reward, carried.steps + 1), surrogate
+
+    def finish(self, carried: _Reward, log_weights: LogWeights) -> Scalar:
+        return jnp.zeros_like(carried.score)

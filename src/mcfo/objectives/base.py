@@ -1,0 +1,179 @@
+"""What an objective is: a sampler and a gradient rule for theta, a sampler and a rule for phi.
+
+Objective(theta=Estimator(SMC(1000), FilterScore()), phi=Estimator(SMC(10), DReG()))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from mcfo.gradients.names import RULES
+from mcfo.gradients.passes import Lane, Run, Sampler, differentiable_run
+from mcfo.gradients.rules import Rule, Side
+from mcfo.models.base import Model
+from mcfo.proposals.base import Bootstrap, Proposal
+from mcfo.sequences import Sequence
+from mcfo.smc.checks import check_arguments, check_fit, check_instance
+from mcfo.smc.filter import SMC
+from mcfo.smc.frames import frame_at, frames
+from mcfo.smc.pimh import PIMH
+from mcfo.types import Key, Scalar
+
+_PHI_TAG = 0x70686900
+"""Keeps the keys of phi's own run apart from those of theta's."""
+
+
+class Estimator(eqx.Module):
+    """How one side learns: who draws, and what is differentiated."""
+
+    sampler: Sampler
+    rule: Rule
+
+    def __check_init__(self):
+        if not isinstance(self.sampler, SMC | PIMH):
+            check_instance(
+                self.sampler, SMC, "sampler", "Use SMC(particles), sis(particles) or PIMH(SMC(particles), 5)"
+            )
+        check_instance(self.rule, Rule, "rule", "Use Reparameterised(), say")
+        objection = self.rule.objection(self.sampler)
+        if objection is not None:
+            raise ValueError(f"{type(self.rule).__name__} does not fit this {type(self.sampler).__name__}. {objection}")
+
+
+class Objective(eqx.Module):
+    """A variational objective: its value is minus a lower bound of log p(x_1:T), its gradient what the rules say.
+
+    **Arguments:**
+
+    - `theta`: how the model learns. The value is the bound of its sampler.
+    - `phi`: how the proposal learns; None if it does not.
+    - `frugal`: spend time to save memory: gradients of rules that stay within the step are accumulated in the filter's
+      scan, in memory that does not grow with the length of the series; others go through each step again on the way
+      back. By default, chosen by the size of the problem.
+
+    Equal samplers share one run, and equal rules one surrogate; otherwise there are two runs, each with the other side
+    frozen.
+    """
+
+    theta: Estimator
+    phi: Estimator | None
+    name: str = eqx.field(static=True)
+    frugal: bool | None = eqx.field(static=True)
+    shares_run: bool = eqx.field(static=True)
+
+    def __init__(
+        self, theta: Estimator, phi: Estimator | None = None, *, name: str = "objective", frugal: bool | None = None
+    ):
+        self.theta, self.phi, self.name, self.frugal = theta, phi, name, frugal
+        check_instance(theta, Estimator, "theta", "Use Estimator(SMC(100), FilterScore())")
+        _check_side(theta.rule, "theta")
+        if phi is not None:
+            check_instance(phi, Estimator, "phi", "Use Estimator(SMC(100), Reparameterised()), or None")
+            _check_side(phi.rule, "phi")
+        self.shares_run = phi is None or bool(eqx.tree_equal(theta.sampler, phi.sampler))
+
+    @property
+    def runs(self) -> int:
+        """How many times a step runs a sampler over the data."""
+        return 1 if self.shares_run else 2
+
+    def loss(self, model: Model, proposal: Proposal, batch: Sequence, *, key: Key) -> tuple[Scalar, Run]:
+        """Minus the mean bound over a batch of sequences (or one), and how the run went.
+
+        The value is -Σ_t log R_t of theta's sampler (of PIMH, the mean over all sweeps). Its gradient by `jax.grad` is
+        minus the rules' estimates: that of theta with respect to the model, that of phi with respect to the proposal.
+        """
+        check_arguments(model, proposal, key)
+        check_instance(batch, Sequence, "batch", "Read the values with Sequence.from_values, and stack() several")
+        if batch.observations.ndim == 2:
+            batch = jax.tree.map(lambda array: array[None], batch)
+        if batch.observations.ndim != 3:
+            raise ValueError(
+                f"The observations have shape {batch.observations.shape}, but (sequences, steps, dimensions) is "
+                "wanted. Use jax.vmap for more axes."
+            )
+        self.check(model, proposal, batch)
+        return _loss(self, model, proposal, batch, key)
+
+    def check(self, model: Model, proposal: Proposal, batch: Sequence) -> None:
+        """Refuses a model and a proposal that a rule cannot learn, before anything runs."""
+        if self.name == "bootstrap" and not isinstance(proposal, Bootstrap):
+            raise ValueError(
+                f"bootstrap() filters with the model's own prior, but got the proposal {type(proposal).__name__}. Give "
+                "Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
+            )
+        _check_rules(self, model, proposal, batch)
+
+
+def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: Sequence) -> None:
+    one = jax.tree.map(lambda array: array[0], batch)
+    fits = []
+    eqx.filter_eval_shape(
+        lambda model, proposal, one: fits.append(check_fit(model, proposal, frame_at(frames(proposal, one), 0))),
+        model,
+        proposal,
+        one,
+    )
+    rigid = fits[0].rigid
+    if rigid is None:
+        return
+    for side, estimator in (("theta", objective.theta), ("phi", objective.phi)):
+        if estimator is None or estimator.rule.flow.latents == "none" or (side == "phi" and not _has_arrays(proposal)):
+            continue
+        raise ValueError(
+            f"{type(estimator.rule).__name__} for {side} differentiates through draws and needs a reparameterised "
+            f"proposal, but {type(proposal).__name__}.{rigid}, which is not. "
+            + (
+                "Use mcfo(phi='inclusive-kl'), or nasmc()."
+                if side == "phi"
+                else "Use theta='fisher' or theta='filter-score'."
+            )
+            + " If its draws are differentiable in its parameters, give the distribution has_rsample = True."
+        )
+
+
+def _check_side(rule: Rule, side: Side) -> None:
+    if side not in rule.learns:
+        fitting = ", ".join(sorted(RULES[side]))
+        raise ValueError(f"{type(rule).__name__} is no rule for {side}. Use one of: {fitting}.")
+
+
+def _has_arrays(module: Any) -> bool:
+    return any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(module))
+
+
+@eqx.filter_jit
+def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Sequence, key: Key) -> tuple[Scalar, Run]:
+    def run(sampler: Sampler, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
+        return differentiable_run(sampler, lanes, model, proposal, batch, key, frugal=objective.frugal)
+
+    theta, phi = objective.theta, objective.phi
+    if phi is None or not _has_arrays(proposal):
+        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
+    elif not objective.shares_run:
+        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
+        of_phi, _ = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
+        surrogate = surrogate + of_phi
+    elif theta.rule == phi.rule:
+        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, True),), key)
+    else:
+        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False), Lane(phi.rule, False, True)), key)
+    count = len(batch.observations)
+    bound = jax.lax.stop_gradient(jnp.mean(result.log_evidence))
+    return _with_gradient_of(-bound, -surrogate / count), jax.lax.stop_gradient(result)
+
+
+@jax.custom_jvp
+def _with_gradient_of(value: Scalar, surrogate: Scalar) -> Scalar:
+    """The value, with the surrogate's gradient: also where the surrogate is not finite."""
+    return value
+
+
+@_with_gradient_of.defjvp
+def _(primals, tangents):
+    value, _ = primals
+    return value, tangents[1].astype(value.dtype)

@@ -1,0 +1,183 @@
+"""Objectives by name. Each is an alias of small parts: a sampler and two rules."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from mcfo.gradients.names import nearest, rule_by_name
+from mcfo.gradients.passes import Sampler
+from mcfo.gradients.pathwise import Pathwise
+from mcfo.gradients.rules import Rule
+from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
+from mcfo.objectives.base import Estimator, Objective
+from mcfo.smc.filter import SMC, sis
+from mcfo.smc.pimh import PIMH
+from mcfo.smc.resampling import Always, Criterion, ESSBelow, Multinomial, Resampling, Systematic
+
+
+def mcfo(
+    particles: int,
+    *,
+    proposal_particles: int | None = None,
+    sweeps: int | None = None,
+    theta: str | Rule = "filter-score",
+    phi: str | Rule = "reparameterised",
+    resampling: Resampling = Systematic(),
+    criterion: Criterion = Always(),
+    frugal: bool | None = None,
+) -> Objective:
+    """Monte Carlo filtering objectives: MCFO-SMC, and with `sweeps` MCFO-PIMH. Chen et al. (2021).
+
+    **Arguments:**
+
+    - `particles`: K for theta, and for phi too unless `proposal_particles` says otherwise.
+    - `sweeps`: M of PIMH; without it, SMC.
+    - `theta`, `phi`: rules, by name or as objects: `phi="dreg"`, `theta="fisher"`.
+    """
+
+    def sampler(particles: int) -> Sampler:
+        smc = SMC(particles, resampling, criterion)
+        return smc if sweeps is None else PIMH(smc, sweeps)
+
+    return Objective(
+        Estimator(sampler(particles), rule_by_name(theta, "theta")),
+        Estimator(sampler(proposal_particles or particles), rule_by_name(phi, "phi")),
+        name="mcfo",
+        frugal=frugal,
+    )
+
+
+def elbo(*, frugal: bool | None = None) -> Objective:
+    """The evidence lower bound, reparameterised: [`iwae`][] with one particle. Kingma and Welling (2014)."""
+    return _both(sis(1), Pathwise(), "elbo", frugal)
+
+
+def iwae(particles: int, *, proposal_particles: int | None = None, frugal: bool | None = None) -> Objective:
+    """log-mean-exp over K independent paths. Unbiased for its bound; loose for long series. Burda et al. (2016)."""
+    return Objective(
+        Estimator(sis(particles), Pathwise()),
+        Estimator(sis(proposal_particles or particles), Pathwise()),
+        name="iwae",
+        frugal=frugal,
+    )
+
+
+def aesmc(
+    particles: int,
+    *,
+    resampling: Resampling = Systematic(),
+    criterion: Criterion = Always(),
+    frugal: bool | None = None,
+) -> Objective:
+    """Σ_t log R_t differentiated through the histories, without the resampling term: biased. Le et al. (2018)."""
+    return _both(SMC(particles, resampling, criterion), Pathwise(), "aesmc", frugal)
+
+
+def fivo(
+    particles: int,
+    *,
+    full: bool = False,
+    baseline: bool = True,
+    resampling: Resampling | None = None,
+    criterion: Criterion | None = None,
+    frugal: bool | None = None,
+) -> Objective:
+    """[`aesmc`][] that resamples when the effective sample size is low; or `full`, with the score of the ancestors,
+    which is unbiased and resamples multinomially at every step. Maddison et al. (2017).
+
+    **Arguments:**
+
+    - `baseline`: of the full gradient, subtract what the past lets one expect of the rewards.
+    """
+    if full:
+        sampler = SMC(particles, resampling or Multinomial(), criterion or Always())
+        return _both(sampler, ResamplingScore(baseline), "fivo", frugal)
+    return _both(SMC(particles, resampling or Systematic(), criterion or ESSBelow(0.5)), Pathwise(), "fivo", frugal)
+
+
+def vsmc(
+    particles: int,
+    *,
+    full: bool = False,
+    baseline: bool = True,
+    resampling: Resampling = Multinomial(),
+    criterion: Criterion = Always(),
+    frugal: bool | None = None,
+) -> Objective:
+    """[`aesmc`][] with multinomial resampling; or `full`, with the score of the ancestors. Naesseth et al. (2018)."""
+    rule = ResamplingScore(baseline) if full else Pathwise()
+    return _both(SMC(particles, resampling, criterion), rule, "vsmc", frugal)
+
+
+def alternating(
+    particles: int,
+    *,
+    proposal_particles: int | None = None,
+    resampling: Resampling = Systematic(),
+    criterion: Criterion = Always(),
+    frugal: bool | None = None,
+) -> Objective:
+    """AESMC for theta, IWAE for phi. Le et al. (2018)."""
+    return Objective(
+        Estimator(SMC(particles, resampling, criterion), Pathwise()),
+        Estimator(sis(proposal_particles or particles), Pathwise()),
+        name="alternating",
+        frugal=frugal,
+    )
+
+
+def nasmc(
+    particles: int,
+    *,
+    proposal_particles: int | None = None,
+    resampling: Resampling = Systematic(),
+    criterion: Criterion = Always(),
+    frugal: bool | None = None,
+) -> Objective:
+    """Filter score for theta, inclusive KL for phi. Gu, Ghahramani and Turner (2015)."""
+    return Objective(
+        Estimator(SMC(particles, resampling, criterion), FilterScore()),
+        Estimator(SMC(proposal_particles or particles, resampling, criterion), InclusiveKL()),
+        name="nasmc",
+        frugal=frugal,
+    )
+
+
+def rws(particles: int, *, proposal_particles: int | None = None, frugal: bool | None = None) -> Objective:
+    """Reweighted wake-sleep with paths that are never resampled. Bornschein and Bengio (2015)."""
+    return Objective(
+        Estimator(sis(particles), Fisher()),
+        Estimator(sis(proposal_particles or particles), PathKL()),
+        name="rws",
+        frugal=frugal,
+    )
+
+
+def bootstrap(
+    particles: int,
+    *,
+    theta: str | Rule = "filter-score",
+    resampling: Resampling = Systematic(),
+    criterion: Criterion = Always(),
+    frugal: bool | None = None,
+) -> Objective:
+    """The prior as proposal, and the filter score for theta. Gordon, Salmond and Smith (1993)."""
+    estimator = Estimator(SMC(particles, resampling, criterion), rule_by_name(theta, "theta"))
+    return Objective(estimator, None, name="bootstrap", frugal=frugal)
+
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {
+    made.__name__: made for made in (mcfo, elbo, iwae, aesmc, fivo, vsmc, alternating, nasmc, rws, bootstrap)
+}
+
+
+def objective(name: str, **options: Any) -> Objective:
+    """An objective from its name, as the command line has it: `objective("mcfo", particles=100, phi="dreg")`."""
+    if name not in OBJECTIVES:
+        raise ValueError(f"There is no objective {name!r}. {nearest(str(name), OBJECTIVES)}")
+    return OBJECTIVES[name](**options)
+
+
+def _both(sampler: Sampler, rule: Rule, name: str, frugal: bool | None) -> Objective:
+    return Objective(Estimator(sampler, rule), Estimator(sampler, rule), name=name, frugal=frugal)
