@@ -6,6 +6,7 @@ A sampler draws; it is not differentiated. A rule goes through the step again, f
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
 import equinox as eqx
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from mcfo.distributions import from_noise
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame
@@ -28,10 +30,12 @@ class Flow(NamedTuple):
     - `latents`: "all", the latents of this step and of the past, with the weights that they carry; "step", those of
       this step alone, the past being given; "none", no latent: they are data.
     - `density`: whether the parameters inside of q's own density count.
+    - `weighted`: whether what passes through a latent of this step is multiplied by the particle's weight v_i.
     """
 
     latents: Literal["all", "step", "none"]
     density: bool = True
+    weighted: bool = False
 
 
 class Step(eqx.Module):
@@ -39,7 +43,7 @@ class Step(eqx.Module):
 
     - `log_joint`: log p(z_t, x_t | h_t-1).
     - `log_proposal`: log q(z_t | h_t-1, x).
-    - `log_weight`: log w_t, their difference.
+    - `log_ratio`: log_joint - log_proposal; log w_t, where nothing was imputed.
     - `log_weights`: the normalised weights after the step, log v_t.
     - `increment`: log R_t.
     - `parents`: log v_t-1 of the particles before they were resampled.
@@ -49,7 +53,6 @@ class Step(eqx.Module):
 
     log_joint: LogWeights
     log_proposal: LogWeights
-    log_weight: LogWeights
     log_weights: LogWeights
     increment: Scalar
     parents: LogWeights
@@ -57,16 +60,20 @@ class Step(eqx.Module):
     resampled: Bool[Array, ""]
     remaining: Int[Array, ""]
 
-    def average(self, values: Float[Array, " particles"], *, power: int = 1) -> Scalar:
-        """Σ_i [v_i^power] values_i. Particles of weight zero count for nothing, whatever their values are."""
-        return weighted_sum(self.log_weights, values, power=power)
+    @property
+    def log_ratio(self) -> LogWeights:
+        return self.log_joint - self.log_proposal
+
+    def average(self, values: Float[Array, " particles"]) -> Scalar:
+        """Σ_i [v_i] values_i. Particles of weight zero count for nothing, whatever their values are."""
+        return weighted_sum(self.log_weights, values)
 
 
-def weighted_sum(log_weights: LogWeights, values: Float[Array, " particles"], *, power: int = 1) -> Scalar:
-    """Σ_i [v_i^power] values_i, where the weights are numbers: a score estimate averages, it does not reweight."""
+def weighted_sum(log_weights: LogWeights, values: Float[Array, " particles"]) -> Scalar:
+    """Σ_i [v_i] values_i, where the weights are numbers: an estimate averages, it does not reweight."""
     log_weights = jax.lax.stop_gradient(log_weights)
     alive = log_weights > -jnp.inf
-    return jnp.sum(jnp.where(alive, jnp.exp(power * log_weights) * jnp.where(alive, values, 0.0), 0.0))
+    return jnp.sum(jnp.where(alive, jnp.exp(log_weights) * jnp.where(alive, values, 0.0), 0.0))
 
 
 class Strand(eqx.Module):
@@ -102,20 +109,23 @@ def go_through(
         if flow.latents == "all":
             uniform = uniform_log_weights(len(move.ancestors), move.carried.dtype)
             carried = jnp.where(move.resampled, uniform, strand.log_weights)
-    if first:
-        extend = _extend(flow, model, proposal, frame, first_laws)
-        start = model.start(frame.inputs)
-        drawn = jax.vmap(lambda noise, latent, key: extend(start, noise, latent, key))(
-            move.noise, move.latents, move.imputation
-        )
-    else:
-        extend = _extend(flow, model, proposal, frame, next_laws)
-        drawn = jax.vmap(extend)(memory, move.noise, move.latents, move.imputation)
+    laws, start = (first_laws, model.start(frame.inputs)) if first else (next_laws, None)
+
+    def draw_all(extend: Callable[..., Drawn], shares: Any) -> Drawn:
+        def one(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Any) -> Drawn:
+            return extend(start if first else memory, noise, latent, imputation, share)
+
+        return jax.vmap(one)(memory, move.noise, move.latents, move.imputation, shares)
+
+    shares = None
+    if flow.weighted:
+        drawn = draw_all(_extend(flow, frozen(model), frozen(proposal), frozen(frame), laws), None)
+        shares = jax.lax.stop_gradient(jnp.exp(weigh(carried, drawn.log_weight, frame)[0]))
+    drawn = draw_all(_extend(flow, model, proposal, frame, laws), shares)
     log_weights, increment = weigh(carried, drawn.log_weight, frame)
     step = Step(
         log_joint=drawn.log_joint,
         log_proposal=drawn.log_proposal,
-        log_weight=drawn.log_weight,
         log_weights=log_weights,
         increment=increment,
         parents=parents,
@@ -127,24 +137,30 @@ def go_through(
     return step, after if first else frame.unless_padding(after, Strand(memory, carried))
 
 
-def _extend(flow: Flow, model: Model, proposal: Proposal, frame: Frame, laws: Any):
+def _extend(flow: Flow, model: Model, proposal: Proposal, frame: Frame, laws: Any) -> Callable[..., Drawn]:
     """How one particle goes on from its memory."""
     stop = jax.lax.stop_gradient
 
-    def extend(memory: Memory, noise: Any, latent: Any, imputation: Any) -> Drawn:
-        if flow.latents == "step":
-            # The past is given: q is judged by this step alone, whatever it did to the memories before.
-            memory = stop(memory)
+    def extend(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Scalar | None) -> Drawn:
+        if flow.latents == "all":
+            return draw(model, *laws(model, proposal, memory, frame), memory, noise, frame, imputation)
         prior, law = laws(model, proposal, memory, frame)
-        # A score estimate takes latents as data.
-        given = stop(latent) if flow.latents == "none" else None
-        density = None
-        if not flow.density and law is not prior:
+        if flow.latents == "none":
+            # A score estimate takes latents as data.
+            return draw(model, prior, law, memory, noise, frame, imputation, latent=stop(latent))
+        # The past is given: q is judged by this step alone. It reads the memory and the prior as numbers, so that
+        # theta is not taught through what q does with them.
+        law = density = laws(frozen(model), proposal, stop(memory), frame)[1]
+        if not flow.density:
             # q's own density is a function of z alone: its score has mean zero, or is accounted for by the rule.
-            there = eqx.tree_at(lambda f: f.context, frame, stop(frame.context), is_leaf=lambda leaf: leaf is None)
-            density = laws(model, frozen(proposal), memory, there)[1]
-        drawn = draw(model, prior, law, memory, noise, frame, imputation, latent=given, density=density)
-        # Later steps take this one as given too.
-        return drawn._replace(memory=stop(drawn.memory)) if flow.latents == "step" else drawn
+            numbers = eqx.tree_at(lambda f: f.context, frame, stop(frame.context), is_leaf=lambda leaf: leaf is None)
+            density = laws(frozen(model), frozen(proposal), stop(memory), numbers)[1]
+        latent = from_noise(law, noise)
+        if share is not None:
+            latent = stop(latent) + share * (latent - stop(latent))
+        drawn = draw(model, prior, density, memory, noise, frame, imputation, latent=latent)
+        # Later steps take this one's latent as given, and remember it as a number.
+        later = draw(model, prior, density, memory, noise, frame, imputation, latent=stop(latent))
+        return drawn._replace(memory=later.memory)
 
     return extend

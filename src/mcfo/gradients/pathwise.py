@@ -10,8 +10,21 @@ from mcfo.smc.pimh import PIMH
 from mcfo.types import Scalar
 
 
-class Reparameterised(StepRule):
-    """∇_φ Σ_t log R_t with the histories given: the paper's estimator for φ.
+class _OneStep(StepRule):
+    """Σ_t Σ_i [v_i] (log p(z_t, x_t | h) - log q(z_t | h, x)) with z_t live, along one flow or another.
+
+    Differentiated with respect to theta it is the filter score: q reads nothing of theta but numbers.
+    """
+
+    gives_filter_score: ClassVar[bool] = True
+    learns: ClassVar[tuple[Side, ...]] = ("phi",)
+
+    def term(self, step: Step) -> Scalar:
+        return step.average(step.log_ratio)
+
+
+class Reparameterised(_OneStep):
+    """∇_φ Σ_t log R_t = Σ_t Σ_i [v_i] ∇_φ log w_i with the histories given: the paper's estimator for φ.
 
     Estimand: the derivative of E log R_t, summed over t, the law of the histories held fixed. Unbiased for it; zero in
     mean at the locally optimal proposal; its spread there falls as K^-1/2. Chen et al. (2021), equation 8.
@@ -19,13 +32,9 @@ class Reparameterised(StepRule):
 
     name: ClassVar[str] = "reparameterised"
     flow: ClassVar[Flow] = Flow("step")
-    learns: ClassVar[tuple[Side, ...]] = ("phi",)
-
-    def term(self, step: Step) -> Scalar:
-        return step.increment
 
 
-class DReG(StepRule):
+class DReG(_OneStep):
     """Σ_t Σ_i [v_i²] log w_i with q's density frozen: the doubly reparameterised estimator for φ.
 
     Estimand: that of [`Reparameterised`][]; unbiased for it. The score of q inside log w is reparameterised a second
@@ -34,14 +43,10 @@ class DReG(StepRule):
     """
 
     name: ClassVar[str] = "dreg"
-    flow: ClassVar[Flow] = Flow("step", density=False)
-    learns: ClassVar[tuple[Side, ...]] = ("phi",)
-
-    def term(self, step: Step) -> Scalar:
-        return step.average(step.log_weight, power=2)
+    flow: ClassVar[Flow] = Flow("step", density=False, weighted=True)
 
 
-class StickingTheLanding(StepRule):
+class StickingTheLanding(_OneStep):
     """Σ_t Σ_i [v_i] log w_i with q's density frozen.
 
     Drops the score of q instead of reparameterising it: zero at the locally optimal proposal as [`DReG`][] is, but for
@@ -50,10 +55,6 @@ class StickingTheLanding(StepRule):
 
     name: ClassVar[str] = "sticking-the-landing"
     flow: ClassVar[Flow] = Flow("step", density=False)
-    learns: ClassVar[tuple[Side, ...]] = ("phi",)
-
-    def term(self, step: Step) -> Scalar:
-        return step.average(step.log_weight)
 
 
 class Pathwise(StepRule):

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from mcfo.gradients.names import RULES
 from mcfo.gradients.passes import Lane, Run, Sampler, differentiable_run
 from mcfo.gradients.rules import Rule, Side
+from mcfo.gradients.score import FilterScore
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
@@ -158,13 +159,21 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Sequenc
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
         of_phi, _ = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
         surrogate = surrogate + of_phi
-    elif theta.rule == phi.rule:
-        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, True),), key)
+    elif theta.rule == phi.rule or _are_one(objective):
+        surrogate, result = run(theta.sampler, (Lane(phi.rule, True, True),), key)
     else:
+        # The rules differ, the particles are the same.
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False), Lane(phi.rule, False, True)), key)
     count = len(batch.observations)
     bound = jax.lax.stop_gradient(jnp.mean(result.log_evidence))
     return _with_gradient_of(-bound, -surrogate / count), jax.lax.stop_gradient(result)
+
+
+def _are_one(objective: Objective) -> bool:
+    """Whether phi's surrogate gives theta's gradient too. Not of an accepted sweep, whose latents phi draws anew."""
+    theta, phi = objective.theta, objective.phi
+    given = phi is not None and phi.rule.gives_filter_score and isinstance(phi.sampler, SMC)
+    return given and isinstance(theta.rule, FilterScore)
 
 
 @jax.custom_jvp

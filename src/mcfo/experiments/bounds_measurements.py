@@ -1,0 +1,494 @@
+"""What `mcfo reproduce bounds` measures: bounds of log p(x_1:T) as K, T and the proposal change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from rich.progress import Progress
+
+from mcfo.exact.kalman import kalman_filter
+from mcfo.experiments.exact_histories import (
+    Blocks,
+    Estimate,
+    controlled_mean,
+    exact_history_blocks,
+    in_blocks,
+    mean,
+)
+from mcfo.experiments.weight_moments import (
+    path_relative_variances,
+    relative_variances,
+    second_order,
+    smc_relative_variance,
+)
+from mcfo.models.base import simulate
+from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.objectives.named import fivo, mcfo
+from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.sequences import Sequence
+from mcfo.smc.filter import SMC, sis
+from mcfo.smc.resampling import Always, Multinomial, Systematic
+from mcfo.types import Key
+
+STEPS = 10
+"""T of everything that does not grow T."""
+
+_CHUNK = 2**20
+"""Weights that are drawn at once: a few hundred megabytes at most with all that is made from them."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much is measured.
+
+    - `exact_particles`: the K of exact histories and of IWAE, each a divisor of the next; they share their weights.
+    - `exact_replicates`, `path_replicates`: independent sets of the largest K weights, of exact histories and of paths.
+    - `smc_replicates`: runs of SMC for each K.
+    - `scan_particles`, `scan_replicates`: for the scan of proposals around the optimal one.
+    - `growing_steps`, `growing_particles`, `growing_replicates`: the T at which bounds are compared, at one K.
+    """
+
+    exact_particles: tuple[int, ...]
+    exact_replicates: int
+    path_replicates: int
+    smc_replicates: dict[int, int]
+    scan_particles: tuple[int, ...]
+    scan_replicates: int
+    growing_steps: tuple[int, ...]
+    growing_particles: int
+    growing_replicates: int
+
+
+@dataclass(frozen=True)
+class Problem:
+    """The paper's linear Gaussian model, one simulated series, and the proposals that are compared on it.
+
+    The series of T = 10 steps is the beginning of the long one.
+    """
+
+    model: LinearGaussian
+    long: Sequence
+    proposals: dict[str, AffineGaussian]
+    log_evidences: np.ndarray
+
+    @classmethod
+    def of(cls, model: LinearGaussian, long: Sequence, proposals: dict[str, AffineGaussian]) -> Problem:
+        """With the exact log p(x_t | x_1:t-1) of every step of the long series."""
+        return cls(model, long, proposals, np.asarray(kalman_filter(model, long).log_evidences))
+
+    @property
+    def sequence(self) -> Sequence:
+        """The series of T = 10 steps."""
+        return self.long.window(0, STEPS)
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(x_1:T), T = 10."""
+        return float(self.log_evidences[:STEPS].sum())
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A bound as K grows, or as T does.
+
+    - `gap`: log p - E log p̂.
+    - `ratio`: the mean of p̂ / p, or of R_t / p over all steps with exact histories: one, up to its standard error.
+    - `deviation`: the standard deviation of one log p̂.
+    - `increase`: how much the bound grew since the K before, paired; None where the K do not share their weights.
+    - `limit`: of K x gap, in closed form; NaN where none is known.
+    """
+
+    particles: list[int]
+    gap: list[Estimate]
+    ratio: list[Estimate]
+    deviation: list[float]
+    limit: list[float]
+    increase: list[Estimate | None]
+
+    def k_gap(self, place: int) -> Estimate:
+        """K x gap."""
+        return Estimate(*(self.particles[place] * part for part in self.gap[place]))
+
+
+@dataclass(frozen=True)
+class ScannedProposal:
+    """A proposal near the optimal one.
+
+    - `gap`: by K, of the bound with exact histories.
+    - `loss`: by K, how far its bound lies below that of the optimal proposal, paired on the same random numbers.
+    - `limit`: of K x gap, in closed form.
+    """
+
+    kind: str
+    amount: float
+    gap: dict[int, Estimate]
+    loss: dict[int, Estimate]
+    limit: float
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """All that was measured. Curves go by the name of the proposal, then of the method where there are several."""
+
+    problem: Problem
+    step_variances: dict[str, np.ndarray]
+    second_orders: dict[str, float]
+    exact: dict[str, Curve]
+    smc: dict[str, Curve]
+    systematic: dict[str, Curve]
+    paths: dict[str, Curve]
+    growing: dict[str, dict[str, Curve]]
+    scan: list[ScannedProposal]
+    largest_gap_first_step: float
+    largest_gap_no_memory: float
+    largest_gap_first_step_smc: float
+    largest_gap_no_memory_smc: float
+    largest_difference_fivo: float
+
+
+def make_problem(steps: int, *, key: Key) -> Problem:
+    """theta = (0.9, 1.2), mu_0 = 0.5, sigma_0 = 1, Q = 1, R = 1, and a series of so many steps."""
+    model = LinearGaussian.scalar(0.9, 1.2)
+    _, observations = simulate(model, steps, key=key)
+    optimal = AffineGaussian.optimal(model)
+    proposals = {"bootstrap": prior_proposal(model), "wide": moved(optimal, variance=1.5), "optimal": optimal}
+    return Problem.of(model, Sequence.from_values(np.asarray(observations)), proposals)
+
+
+def prior_proposal(model: LinearGaussian) -> AffineGaussian:
+    """q(z_t | z_t-1, x_t) = p(z_t | z_t-1) in affine form, so that it runs the same program as the others."""
+    nothing = jnp.zeros((model.latent_size, model.observed_size))
+    offset = jnp.zeros(model.latent_size) if model.transition_offset is None else model.transition_offset
+    return AffineGaussian(
+        initial_weight=nothing,
+        initial_offset=model.initial_mean,
+        initial_covariance=model.initial_noise.matrix,
+        latent_weight=model.transition_matrix,
+        observation_weight=nothing,
+        offset=offset,
+        covariance=model.transition_noise.matrix,
+    )
+
+
+def moved(proposal: AffineGaussian, *, shift: float = 0.0, variance: float = 1.0) -> AffineGaussian:
+    """The proposal with its mean moved by so many standard deviations, and its variance multiplied."""
+
+    def move(offset: Array, log_diagonal: Array) -> tuple[Array, Array]:
+        return offset + shift * jnp.exp(log_diagonal), log_diagonal + 0.5 * jnp.log(variance)
+
+    initial_offset, initial_noise = move(proposal.initial_offset, proposal.initial_noise.log_diagonal)
+    offset, noise = move(proposal.offset, proposal.noise.log_diagonal)
+    return eqx.tree_at(
+        lambda q: (q.initial_offset, q.initial_noise.log_diagonal, q.offset, q.noise.log_diagonal),
+        proposal,
+        (initial_offset, initial_noise, offset, noise),
+    )
+
+
+def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -> Measurements:
+    """Draws everything, with a progress bar for each part."""
+    model, sequence, proposals = problem.model, problem.sequence, problem.proposals
+    of_exact, of_smc, of_paths, of_growing, of_scan, of_values = jax.random.split(key, 6)
+    sampled = Sampled(progress)
+    exact = {}
+    for name, proposal in proposals.items():
+        limit = float(relative_variances(model, proposal, sequence).sum() / 2)
+        blocks = sampled.exact_histories(
+            problem, proposal, sequence, preset.exact_particles, preset.exact_replicates, key=of_exact, name=name
+        )
+        exact[name] = _curve_of_blocks(preset.exact_particles, blocks, limit)
+    smc = {
+        scheme: {
+            name: sampled.smc_curve(problem, proposal, resampling, preset.smc_replicates, key=of_smc, name=name)
+            for name, proposal in proposals.items()
+        }
+        for scheme, resampling in (("multinomial", Multinomial()), ("systematic", Systematic()))
+    }
+    paths = {}
+    for name, proposal in proposals.items():
+        limit = float(path_relative_variances(model, proposal, sequence)[-1] / 2)
+        blocks = sampled.paths(
+            problem, proposal, preset.exact_particles, preset.path_replicates, key=of_paths, name=name
+        )
+        paths[name] = _curve_of_blocks(preset.exact_particles, blocks, limit)
+    scan, first_step = _scan(problem, preset, sampled, key=of_scan)
+    no_memory = eqx.tree_at(lambda m: m.transition_matrix, model, jnp.zeros_like(model.transition_matrix))
+    forgetful = Problem.of(no_memory, problem.long, {"optimal": AffineGaussian.optimal(no_memory)})
+    flat = sampled.exact_histories(
+        forgetful,
+        forgetful.proposals["optimal"],
+        sequence,
+        preset.scan_particles,
+        preset.scan_replicates,
+        key=of_scan,
+        name="theta_1 = 0",
+    )
+    particles, replicates = next((size, count) for size, count in preset.smc_replicates.items() if size > 1)
+    exact_smc, flat_smc = (
+        sampled.smc(
+            SMC(particles, Multinomial(), Always()),
+            each,
+            each.proposals["optimal"],
+            sequence,
+            replicates,
+            key=of_smc,
+            name=f"SMC where the optimal proposal is exact, {particles} particles",
+        )
+        for each in (problem, forgetful)
+    )
+    return Measurements(
+        problem=problem,
+        step_variances={name: relative_variances(model, q, sequence) for name, q in proposals.items()},
+        second_orders={name: second_order(model, q, sequence) for name, q in proposals.items()},
+        exact=exact,
+        smc=smc["multinomial"],
+        systematic=smc["systematic"],
+        paths=paths,
+        growing={
+            name: _growing(problem, proposals[name], preset, sampled, key=of_growing, name=name)
+            for name in ("bootstrap", "optimal")
+        },
+        scan=scan,
+        largest_gap_first_step=first_step,
+        largest_gap_no_memory=float(np.sqrt(flat.square).max()),
+        largest_gap_first_step_smc=float(np.abs(exact_smc[:, 0]).max()),
+        largest_gap_no_memory_smc=float(np.abs(flat_smc[:, -1]).max()),
+        largest_difference_fivo=_difference_of_values(problem, particles, key=of_values),
+    )
+
+
+class Sampled:
+    """Draws replicates in chunks that fit into memory, and shows how far it is."""
+
+    def __init__(self, progress: Progress):
+        self._progress = progress
+
+    def exact_histories(
+        self,
+        problem: Problem,
+        proposal: AffineGaussian,
+        sequence: Sequence,
+        sizes: tuple[int, ...],
+        replicates: int,
+        *,
+        key: Key,
+        name: str,
+    ) -> Blocks:
+        """The blocks of weights with exact histories, one row a replicate."""
+        return self._repeat(
+            lambda keys: exact_history_blocks(problem.model, proposal, sequence, sizes, keys),
+            replicates,
+            sizes[-1] * sequence.steps,
+            key=key,
+            name=f"exact histories, {name}",
+        )
+
+    def paths(
+        self,
+        problem: Problem,
+        proposal: AffineGaussian,
+        sizes: tuple[int, ...],
+        replicates: int,
+        *,
+        key: Key,
+        name: str,
+    ) -> Blocks:
+        """The blocks of weights of whole paths that are never resampled."""
+        return self._repeat(
+            lambda keys: _path_blocks(problem.model, proposal, problem.sequence, sizes, keys),
+            replicates,
+            sizes[-1] * STEPS,
+            key=key,
+            name=f"IWAE, {name}",
+        )
+
+    def smc(
+        self,
+        sampler: SMC,
+        problem: Problem,
+        proposal: AffineGaussian,
+        sequence: Sequence,
+        replicates: int,
+        *,
+        key: Key,
+        name: str,
+    ) -> Float[np.ndarray, "replicates steps"]:
+        """log p̂(x_1:t) / p(x_1:t) for every t: the beginning of a run is a run on the beginning of the series."""
+        return self._repeat(
+            lambda keys: _log_ratios(sampler, problem.model, proposal, sequence, keys),
+            replicates,
+            sampler.particles * sequence.steps,
+            key=key,
+            name=name,
+        )
+
+    def smc_curve(
+        self, problem: Problem, proposal: AffineGaussian, resampling: Any, replicates: dict[int, int], *, key, name
+    ) -> Curve:
+        """The bound of SMC that resamples before every step."""
+        multinomial = isinstance(resampling, Multinomial)
+        limit = smc_relative_variance(problem.model, proposal, problem.sequence) / 2 if multinomial else np.nan
+        scheme = type(resampling).__name__.lower()
+        samples = [
+            self.smc(
+                SMC(particles, resampling, Always()),
+                problem,
+                proposal,
+                problem.sequence,
+                count,
+                key=key,
+                name=f"SMC, {scheme}, {particles} particles, {name}",
+            )[:, -1]
+            for particles, count in replicates.items()
+        ]
+        return _curve_of_samples(list(replicates), samples, [limit] * len(samples))
+
+    def _repeat(self, sample: Callable[[Key], Any], replicates: int, weights: int, *, key: Key, name: str) -> Any:
+        chunk = max(1, min(replicates, _CHUNK // weights))
+        task = self._progress.add_task(name, total=replicates)
+        parts = []
+        for number in range(-(-replicates // chunk)):
+            drawn = sample(jax.random.split(jax.random.fold_in(key, number), chunk))
+            parts.append(jax.tree.map(np.asarray, drawn))
+            self._progress.update(task, completed=min(replicates, (number + 1) * chunk))
+        self._progress.remove_task(task)
+        return jax.tree.map(lambda *each: np.concatenate(each)[:replicates], *parts)
+
+
+@eqx.filter_jit
+def _log_ratios(sampler: SMC, model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, keys: Key) -> Array:
+    exact = kalman_filter(model, sequence).log_evidences
+    increments = jax.vmap(lambda key: sampler(model, proposal, sequence, key=key).record.log_evidence)(keys)
+    return jnp.cumsum(increments - exact, axis=-1)
+
+
+@eqx.filter_jit
+def _path_blocks(
+    model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, sizes: tuple[int, ...], keys: Key
+) -> Blocks:
+    exact = kalman_filter(model, sequence).log_evidence
+
+    def replicate(key: Key) -> Blocks:
+        trace = sis(sizes[-1])(model, proposal, sequence, key=key)
+        log_paths = trace.state.log_weights + jnp.log(sizes[-1]) + trace.log_evidence
+        return in_blocks(log_paths - exact, sizes)
+
+    return jax.vmap(replicate)(keys)
+
+
+def _curve_of_blocks(sizes: tuple[int, ...], blocks: Blocks, limit: float) -> Curve:
+    """From blocks of one estimate a step, or of one estimate a path."""
+    log_ratio, excess, square = (part.reshape(*part.shape[:2], -1) for part in blocks)
+    deviations = np.sqrt(np.sum(square.mean(0) - log_ratio.mean(0) ** 2, axis=-1))
+    totals = log_ratio.sum(-1)
+    return Curve(
+        particles=list(sizes),
+        gap=[controlled_mean(-totals[:, place], excess[:, place].sum(-1)) for place in range(len(sizes))],
+        ratio=[mean(1 + excess[:, place].mean(-1)) for place in range(len(sizes))],
+        deviation=[float(deviation) for deviation in deviations],
+        limit=[limit] * len(sizes),
+        increase=[None, *(mean(totals[:, place] - totals[:, place - 1]) for place in range(1, len(sizes)))],
+    )
+
+
+def _curve_of_samples(particles: list[int], samples: list[np.ndarray], limits: list[float]) -> Curve:
+    """From independent values of log p̂ / p for each K, or each T."""
+    return Curve(
+        particles=particles,
+        gap=[controlled_mean(-values, np.expm1(values)) for values in samples],
+        ratio=[mean(np.exp(values)) for values in samples],
+        deviation=[float(values.std(ddof=1)) for values in samples],
+        limit=limits,
+        increase=[None] * len(samples),
+    )
+
+
+def _growing(
+    problem: Problem, proposal: AffineGaussian, preset: Preset, sampled: Sampled, *, key: Key, name: str
+) -> dict[str, Curve]:
+    """IWAE, FIVO and MCFO at one K as T grows, one point for each T of the preset."""
+    particles, replicates, times = preset.growing_particles, preset.growing_replicates, preset.growing_steps
+    model, long = problem.model, problem.long
+    of_paths, of_smc, of_exact = jax.random.split(key, 3)
+    curves = {}
+    for method, sampler, of_method in (
+        ("iwae", sis(particles), of_paths),
+        ("fivo", SMC(particles, Multinomial(), Always()), of_smc),
+    ):
+        samples = sampled.smc(
+            sampler, problem, proposal, long, replicates, key=of_method, name=f"growing T, {method}, {name}"
+        )
+        variances = (
+            path_relative_variances(model, proposal, long)[np.array(times) - 1]
+            if method == "iwae"
+            else np.array([smc_relative_variance(model, proposal, long, time) for time in times])
+        )
+        curves[method] = _curve_of_samples(
+            [particles] * len(times), [samples[:, time - 1] for time in times], [float(v) / 2 for v in variances]
+        )
+    blocks = sampled.exact_histories(
+        problem, proposal, long, (particles,), replicates, key=of_exact, name=f"growing T, {name}"
+    )
+    log_ratio, excess = blocks.log_ratio[:, 0], blocks.excess[:, 0]
+    limits = np.cumsum(relative_variances(model, proposal, long)) / 2
+    curves["mcfo-exact"] = Curve(
+        particles=[particles] * len(times),
+        gap=[controlled_mean(-log_ratio[:, :time].sum(-1), excess[:, :time].sum(-1)) for time in times],
+        ratio=[mean(1 + excess[:, :time].mean(-1)) for time in times],
+        deviation=[float(log_ratio[:, :time].sum(-1).std(ddof=1)) for time in times],
+        limit=[float(limits[time - 1]) for time in times],
+        increase=[None] * len(times),
+    )
+    return curves
+
+
+SHIFTS = (-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0)
+VARIANCES = (0.55, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0)
+
+
+def _scan(problem: Problem, preset: Preset, sampled: Sampled, *, key: Key) -> tuple[list[ScannedProposal], float]:
+    """Proposals around the optimal one, and the largest |log R_1 - log p(x_1)| at the optimal one."""
+    optimal, sizes = problem.proposals["optimal"], preset.scan_particles
+
+    def blocks_of(proposal: AffineGaussian, name: str) -> Blocks:
+        return sampled.exact_histories(
+            problem, proposal, problem.sequence, sizes, preset.scan_replicates, key=key, name=name
+        )
+
+    best = blocks_of(optimal, "optimal")
+    scanned = []
+    for kind, amounts in (("shift", SHIFTS), ("variance", VARIANCES)):
+        for amount in amounts:
+            proposal = moved(optimal, **{kind: amount})
+            blocks = blocks_of(proposal, f"{kind} {amount:g}")
+            gap, loss = {}, {}
+            for place, size in enumerate(sizes):
+                below = (best.log_ratio - blocks.log_ratio)[:, place].sum(-1)
+                control = (best.excess - blocks.excess)[:, place].sum(-1)
+                gap[size] = controlled_mean(-blocks.log_ratio[:, place].sum(-1), blocks.excess[:, place].sum(-1))
+                loss[size] = controlled_mean(below, control)
+            limit = float(relative_variances(problem.model, proposal, problem.sequence).sum() / 2)
+            scanned.append(ScannedProposal(kind, amount, gap, loss, limit))
+    return scanned, float(np.sqrt(best.square[..., 0]).max())
+
+
+def _difference_of_values(problem: Problem, particles: int, *, key: Key) -> float:
+    """max |MCFO - FIVO| of the objectives' values over some keys, with the same sampler: zero."""
+    proposal, sequence = problem.proposals["bootstrap"], problem.sequence
+    objectives = (
+        mcfo(particles, resampling=Multinomial()),
+        fivo(particles, resampling=Multinomial(), criterion=Always()),
+    )
+
+    def difference(key: Key) -> float:
+        ours, theirs = (float(each.loss(problem.model, proposal, sequence, key=key)[0]) for each in objectives)
+        return abs(ours - theirs)
+
+    return max(difference(one) for one in jax.random.split(key, 8))

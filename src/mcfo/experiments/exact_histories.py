@@ -1,0 +1,137 @@
+"""MCFO as Propositions 1 and 2 of the paper state it: histories drawn from the exact filtering law.
+
+At step t, K histories z_t-1 are drawn independently from p(z_t-1 | x_1:t-1), which the Kalman filter knows, and
+z_t from q. Then R_t = K⁻¹ Σ_i w_t^i is a mean of independent weights, unbiased for p(x_t | x_1:t-1), and
+L_t^K = E log R_t.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple, TypeAlias
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from mcfo.exact.kalman import KalmanFilter, kalman_filter
+from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.proposals.base import Proposal
+from mcfo.sequences import Sequence
+from mcfo.smc.filter import draw, first_laws, next_laws, split_first
+from mcfo.smc.frames import frames
+from mcfo.types import Key
+
+Samples: TypeAlias = Float[Array | np.ndarray, " samples"]
+"""Independent draws of one number."""
+
+
+class Blocks(NamedTuple):
+    """Means over the disjoint blocks of K among all weights of a replicate: replicates, then K, then steps.
+
+    - `log_ratio`: of log(R_t / p), whose mean is L_t^K - log p(x_t | x_1:t-1).
+    - `excess`: of R_t / p - 1, whose mean is zero: the control variate. It is the same for every K.
+    - `square`: of log(R_t / p)², for the spread of a single estimate.
+    """
+
+    log_ratio: Float[Array, "..."]
+    excess: Float[Array, "..."]
+    square: Float[Array, "..."]
+
+
+class Estimate(NamedTuple):
+    """A mean and its standard error."""
+
+    value: float
+    stderr: float
+
+
+@eqx.filter_jit
+def exact_history_blocks(
+    model: LinearGaussian, proposal: Proposal, sequence: Sequence, sizes: tuple[int, ...], keys: Key
+) -> Blocks:
+    """The blocks of independent replicates, one for each key.
+
+    **Arguments:**
+
+    - `sizes`: the numbers of particles K, each a divisor of the next. All share the weights of the largest one, so the
+      bounds at two K are paired: their difference varies far less than either.
+    """
+    exact = kalman_filter(model, sequence)
+
+    def replicate(key: Key) -> Blocks:
+        return in_blocks(log_weight_ratios(model, proposal, sequence, exact, sizes[-1], key=key), sizes)
+
+    return jax.vmap(replicate)(keys)
+
+
+def log_weight_ratios(
+    model: LinearGaussian,
+    proposal: Proposal,
+    sequence: Sequence,
+    exact: KalmanFilter,
+    particles: int,
+    *,
+    key: Key,
+) -> Float[Array, "steps particles"]:
+    """log(w_t / p(x_t | x_1:t-1)) of independent particles with exact histories, for every step."""
+    first, rest = split_first(frames(proposal, sequence))
+    of_histories, of_latents = jax.random.split(key)
+    shape = (sequence.steps, particles, model.latent_size)
+    noise = jax.random.normal(of_latents, shape, model.initial_mean.dtype)
+    before = jax.tree.map(lambda array: array[:-1], exact.filtered)
+    histories = before.sample(particles, key=of_histories)
+
+    def begin(noise: Array) -> Array:
+        memory = model.start(first.inputs)
+        return draw(model, *first_laws(model, proposal, memory, first), memory, noise, first, None).log_weight
+
+    def extend(frame, history: Array, noise: Array) -> Array:
+        return draw(model, *next_laws(model, proposal, history, frame), history, noise, frame, None).log_weight
+
+    later = jax.vmap(jax.vmap(extend, in_axes=(None, 0, 0)))(rest, histories, noise[1:])
+    log_weights = jnp.concatenate([jax.vmap(begin)(noise[0])[None], later])
+    return log_weights - exact.log_evidences[:, None]
+
+
+def in_blocks(log_ratios: Float[Array, "*steps particles"], sizes: tuple[int, ...]) -> Blocks:
+    """Estimates from disjoint blocks of the weights of each size, averaged over the blocks."""
+    _check_sizes(sizes, log_ratios.shape[-1])
+    estimates, previous, means = log_ratios, 1, []
+    for size in sizes:
+        ratio = size // previous
+        if ratio > 1:
+            grouped = estimates.reshape(*estimates.shape[:-1], -1, ratio)
+            estimates = jax.nn.logsumexp(grouped, axis=-1) - np.log(ratio)
+        means.append(Blocks(estimates.mean(-1), jnp.expm1(estimates).mean(-1), (estimates**2).mean(-1)))
+        previous = size
+    return jax.tree.map(lambda *each: jnp.stack(each), *means)
+
+
+def controlled_mean(values: Samples, control: Samples) -> Estimate:
+    """E[values] from independent samples, freed of what a control variate of mean zero explains.
+
+    For log(p̂ / p) the control p̂ / p - 1 removes the term of first order: what is left is of the size of the gap itself.
+    The coefficient is the least-squares one, which is one in the limit of small p̂ / p - 1 and goes to zero where the
+    control has a heavy tail and explains nothing. Estimating it from n samples costs a relative bias of order 1/n.
+    """
+    centred = control - control.mean()
+    square = centred @ centred
+    slope = centred @ values / square if square > 0 else 0.0
+    return mean(values - slope * control)
+
+
+def mean(values: Samples) -> Estimate:
+    """The mean of independent samples."""
+    return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
+
+
+def _check_sizes(sizes: tuple[int, ...], particles: int) -> None:
+    chain = (1, *sizes, particles)
+    if any(later % earlier for earlier, later in pairwise(chain)):
+        raise ValueError(
+            f"The numbers of particles are {sizes} and there are {particles} weights. Give sizes of which each divides "
+            "the next, the last dividing the number of weights, as in (1, 10, 100)."
+        )

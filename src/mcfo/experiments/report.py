@@ -1,0 +1,155 @@
+"""One self-contained HTML page: figures inside, nothing loaded from elsewhere, readable on a phone and on paper."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Set
+from html import escape
+from pathlib import Path
+
+from mcfo.experiments.results import write_atomically
+
+
+class Report:
+    """A page that is put together from top to bottom and written once. All text is plain and escaped here.
+
+    **Arguments:**
+
+    - `summary`: what was asked and what came out, in a few sentences.
+    - `command`: the line that makes this page again.
+    """
+
+    def __init__(self, title: str, *, summary: str, command: str):
+        self._title = title
+        self._parts = [
+            f"<h1>{escape(title)}</h1>",
+            f'<p class="summary">{escape(summary)}</p>',
+            f'<p class="command">Made by <code>{escape(command)}</code></p>',
+        ]
+        self._tables = 0
+        self._figures = 0
+
+    def heading(self, text: str) -> None:
+        """Begins a section."""
+        self._parts.append(f"<h2>{escape(text)}</h2>")
+
+    def text(self, paragraph: str) -> None:
+        """A paragraph."""
+        self._parts.append(f"<p>{escape(paragraph)}</p>")
+
+    def findings(self, items: list[str]) -> None:
+        """What came out, a sentence or two each."""
+        points = "\n".join(f"<li>{escape(item)}</li>" for item in items)
+        self._parts.append(f'<ul class="findings">\n{points}\n</ul>')
+
+    def table(
+        self,
+        header: list[str],
+        rows: list[list[str]],
+        *,
+        caption: str,
+        marked: Set[tuple[int, int]] = frozenset(),
+    ) -> None:
+        """A table.
+
+        **Arguments:**
+
+        - `marked`: the cells set in bold, as (row, column) from zero.
+        """
+        for row in rows:
+            if len(row) != len(header):
+                raise ValueError(
+                    f"The table has {len(header)} columns ({', '.join(header)}), but a row has {len(row)}: {row}. "
+                    "Give each row one cell for each column."
+                )
+        self._tables += 1
+        head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+        body = "\n".join(
+            "<tr>" + "".join(_cell(cell, (place, column) in marked) for column, cell in enumerate(row)) + "</tr>"
+            for place, row in enumerate(rows)
+        )
+        self._parts.append(
+            f'<div class="wide"><table>\n<caption>Table {self._tables}. {escape(caption)}</caption>\n'
+            f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
+        )
+
+    def figure(self, path: Path, caption: str, *, alt: str) -> None:
+        """A PNG picture, copied into the page.
+
+        **Arguments:**
+
+        - `alt`: what it shows, for those who cannot see it.
+        """
+        self._figures += 1
+        data = base64.b64encode(path.read_bytes()).decode()
+        self._parts.append(
+            f'<figure><img src="data:image/png;base64,{data}" alt="{escape(alt)}">\n'
+            f"<figcaption>Figure {self._figures}. {escape(caption)}</figcaption></figure>"
+        )
+
+    def warning(self, text: str) -> None:
+        """Something that the reader must know before believing a number."""
+        self._parts.append(f'<p class="warning" role="note">{escape(text)}</p>')
+
+    def write(self, path: Path) -> None:
+        """Writes the page, whole or not at all."""
+        body = "\n".join(self._parts)
+        page = (
+            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+            f"<title>{escape(self._title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+            f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+        )
+        write_atomically(path, page.encode())
+
+
+def _cell(text: str, marked: bool) -> str:
+    numeric = text[:1] in set("0123456789+-−±<>≈") and text[:1] != ""
+    content = f"<strong>{escape(text)}</strong>" if marked else escape(text)
+    return f'<td class="number">{content}</td>' if numeric else f"<td>{content}</td>"
+
+
+_STYLE = """
+:root { color-scheme: light dark; --text: #1b1b1b; --soft: #5a5a5a; --page: #ffffff; --line: #d8d8d8; --band: #f5f6f8;
+  --accent: #08519c; --warn: #8a4b00; --warn-page: #fff4e0; }
+@media (prefers-color-scheme: dark) {
+  :root { --text: #e8e8e8; --soft: #a8a8a8; --page: #16181b; --line: #3a3d42; --band: #1f2226; --accent: #7db8ee;
+    --warn: #ffcf8a; --warn-page: #38290f; }
+}
+* { box-sizing: border-box; }
+body { margin: 0; background: var(--page); color: var(--text);
+  font: 16px/1.55 system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", sans-serif; }
+main { max-width: 62rem; margin: 0 auto; padding: 1.5rem 1rem 4rem; }
+h1 { font-size: 1.7rem; line-height: 1.25; margin: 0.5rem 0 1rem; }
+h2 { font-size: 1.25rem; margin: 2.5rem 0 0.75rem; padding-top: 0.75rem; border-top: 1px solid var(--line); }
+p, ul { max-width: 48rem; }
+.summary { font-size: 1.08rem; }
+.command { color: var(--soft); font-size: 0.9rem; overflow-wrap: anywhere; }
+code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 0.92em; }
+.findings li { margin: 0.45rem 0; }
+.warning { background: var(--warn-page); color: var(--warn); border-left: 4px solid currentColor;
+  padding: 0.6rem 0.9rem; }
+.wide { overflow-x: auto; margin: 1.25rem 0; }
+table { border-collapse: collapse; font-size: 0.86rem; font-variant-numeric: tabular-nums; }
+caption { text-align: left; color: var(--soft); padding-bottom: 0.5rem; max-width: 48rem; }
+th, td { padding: 0.28rem 0.65rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th { border-bottom: 2px solid var(--soft); }
+td.number { text-align: right; }
+tbody tr:nth-child(even) { background: var(--band); }
+td strong { color: var(--accent); }
+figure { margin: 1.5rem 0; }
+figure img { display: block; width: 100%; height: auto; background: #ffffff; border-radius: 4px; }
+figcaption { color: var(--soft); font-size: 0.9rem; margin-top: 0.5rem; max-width: 48rem; }
+@media print {
+  :root { --text: #000; --soft: #333; --page: #fff; --line: #999; --band: #fff; --accent: #000; --warn: #000;
+    --warn-page: #fff; }
+  body { font-size: 10pt; }
+  main { max-width: none; padding: 0; }
+  .wide { overflow: visible; }
+  table { font-size: 7.5pt; }
+  th, td { padding: 0.15rem 0.35rem; }
+  figure, tr, .warning { break-inside: avoid; }
+  thead { display: table-header-group; }
+  h2 { break-after: avoid; }
+}
+"""

@@ -1,0 +1,204 @@
+"""Moments of importance weights of a linear Gaussian model in closed form: how fast a bound closes as K grows.
+
+If p̂ = K⁻¹ Σ_i w_i is unbiased for p and its relative variance is σ²/K (up to smaller terms), then by Jensen's
+expansion K (log p - E log p̂) → σ²/2. Every weight here is a product of powers of Gaussian densities of affine maps of
+the latents, so every σ² is a Gaussian integral:
+
+- exact histories (MCFO): Σ_t V[w_t] / p(x_t | x_1:t-1)², the history of w_t drawn from the filtering law;
+- SMC with multinomial resampling at every step (FIVO): Σ_t V[w_t ψ_t] / p(x_t:T | x_1:t-1)² with
+  ψ_t(z_t) = p(x_t+1:T | z_t), which is where the smoothing law comes in (Del Moral, 2004; Chopin, 2004);
+- whole paths (IWAE): V[Π_t w_t] / p(x_1:T)².
+
+All of it is numpy in float64: the matrices are tiny, and nothing depends on how JAX is configured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mcfo.exact.kalman import kalman_filter
+from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.sequences import Sequence
+
+
+@dataclass(frozen=True)
+class LogQuadratic:
+    """u ↦ constant + shift · u - uᵀ precision u / 2: the logarithm of an unnormalised Gaussian, or of its inverse."""
+
+    precision: np.ndarray
+    shift: np.ndarray
+    constant: float
+
+    @classmethod
+    def density(cls, value: np.ndarray, matrix: np.ndarray, covariance: np.ndarray) -> LogQuadratic:
+        """u ↦ log N(value; matrix u, covariance)."""
+        weighted = np.linalg.solve(covariance, matrix)
+        scale = len(value) * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1]
+        constant = -0.5 * (value @ np.linalg.solve(covariance, value) + scale)
+        return cls(matrix.T @ weighted, weighted.T @ value, float(constant))
+
+    def __add__(self, other: LogQuadratic) -> LogQuadratic:
+        return LogQuadratic(self.precision + other.precision, self.shift + other.shift, self.constant + other.constant)
+
+    def __rmul__(self, power: float) -> LogQuadratic:
+        return LogQuadratic(power * self.precision, power * self.shift, power * self.constant)
+
+    def on(self, places: np.ndarray, size: int) -> LogQuadratic:
+        """The same function of the coordinates at `places` of a longer vector."""
+        precision, shift = np.zeros((size, size)), np.zeros(size)
+        precision[np.ix_(places, places)] = self.precision
+        shift[places] = self.shift
+        return LogQuadratic(precision, shift, self.constant)
+
+    def integrated(self, places: np.ndarray) -> LogQuadratic:
+        """log ∫ exp over the coordinates at `places`, a function of the others; +∞ where the integral diverges."""
+        kept = np.setdiff1d(np.arange(len(self.shift)), places)
+        inner = self.precision[np.ix_(places, places)]
+        if not np.isfinite(self.constant) or (np.linalg.eigvalsh(inner) <= 0).any():
+            return LogQuadratic(np.zeros((len(kept), len(kept))), np.zeros(len(kept)), np.inf)
+        cross = np.linalg.solve(inner, self.precision[np.ix_(places, kept)])
+        solved = np.linalg.solve(inner, self.shift[places])
+        scale = len(places) * np.log(2 * np.pi) - np.linalg.slogdet(inner)[1]
+        return LogQuadratic(
+            self.precision[np.ix_(kept, kept)] - self.precision[np.ix_(kept, places)] @ cross,
+            self.shift[kept] - cross.T @ self.shift[places],
+            float(self.constant + 0.5 * (self.shift[places] @ solved + scale)),
+        )
+
+    def log_integral(self) -> float:
+        """log ∫ exp over everything."""
+        return self.integrated(np.arange(len(self.shift))).constant
+
+
+@dataclass(frozen=True)
+class Step:
+    """The densities that make one weight, as functions of u = (z_t-1, z_t); at the first step of u = z_1."""
+
+    history: LogQuadratic
+    joint: LogQuadratic
+    proposal: LogQuadratic
+    before: np.ndarray
+    after: np.ndarray
+
+    def powers(self, power: int) -> LogQuadratic:
+        """log of q(z_t | z_t-1, x_t) w_t^power, the history's law left out."""
+        return (1 - power) * self.proposal + power * self.joint
+
+
+def log_weight_moments(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, power: int) -> np.ndarray:
+    """log E[w_t^power] for t = 1..T, with z_t-1 ~ p(z_t-1 | x_1:t-1) and z_t ~ q.
+
+    With power one it is log p(x_t | x_1:t-1). With power two
+
+        E[w_t²] = ∫∫ N(z_t-1; m_t-1, P_t-1) p(z_t | z_t-1)² p(x_t | z_t)² / q(z_t | z_t-1, x_t) dz_t-1 dz_t,
+
+    whose integrand is the exponential of a quadratic form in (z_t-1, z_t); it is infinite where that form is not
+    negative definite, as it is for proposals much narrower than p(z_t | z_t-1, x_t).
+    """
+    return np.array([(step.history + step.powers(power)).log_integral() for step in _steps(model, proposal, sequence)])
+
+
+def relative_variances(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> np.ndarray:
+    """V[w_t] / p(x_t | x_1:t-1)² for t = 1..T: K (log p - E log R_t) tends to half of it with exact histories."""
+    squares = log_weight_moments(model, proposal, sequence, 2)
+    return np.expm1(squares - 2 * _log_evidences(model, sequence))
+
+
+def second_order(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> float:
+    """The next term of the expansion with exact histories: K gap = Σ_t v_t / 2 + second_order / K + O(K⁻²).
+
+    With r = R_t / p - 1, E log(1 + r) = -E[r²]/2 + E[r³]/3 - E[r⁴]/4 + ..., where E[r²] = v_t / K,
+    E[r³] = E[(w_t / p - 1)³] / K² and E[r⁴] = 3 v_t² / K² + O(K⁻³).
+    """
+    log_evidences = _log_evidences(model, sequence)
+    second, third = (
+        np.exp(log_weight_moments(model, proposal, sequence, power) - power * log_evidences) for power in (2, 3)
+    )
+    variances, skews = second - 1, third - 3 * second + 2
+    return float(np.sum(0.75 * variances**2 - skews / 3))
+
+
+def smc_relative_variance(
+    model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, length: int | None = None
+) -> float:
+    """lim K V[p̂ / p] of SMC that resamples multinomially before every step, on the first `length` steps or on all.
+
+    Σ_t (E[(w_t ψ_t)²] / p(x_t:T | x_1:t-1)² - 1), with z_t-1 from the filtering law, z_t from q and
+    ψ_t(z_t) = p(x_t+1:T | z_t): what the future will say of z_t weighs the error of step t.
+    """
+    steps = list(_steps(model, proposal, sequence))[:length]
+    remaining = np.cumsum(_log_evidences(model, sequence)[:length][::-1])[::-1]
+    future = LogQuadratic(np.zeros_like(steps[0].joint.precision), np.zeros_like(steps[0].joint.shift), 0.0)
+    total = 0.0
+    for time in reversed(range(len(steps))):
+        step, size = steps[time], len(steps[time].joint.shift)
+        placed = future.on(step.after, size)
+        total += np.expm1((step.history + step.powers(2) + 2 * placed).log_integral() - 2 * remaining[time])
+        future = (step.joint + placed).integrated(step.after)
+    return float(total)
+
+
+def path_relative_variances(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> np.ndarray:
+    """V[Π_s≤t w_s] / p(x_1:t)² for t = 1..T, of paths that are never resampled; it may be infinite."""
+    squares, carried = [], None
+    for step in _steps(model, proposal, sequence):
+        joined = step.powers(2)
+        if carried is not None:
+            joined = joined + carried.on(step.before, len(joined.shift))
+        squares.append(joined.log_integral())
+        carried = joined.integrated(step.before)
+    return np.expm1(np.array(squares) - 2 * np.cumsum(_log_evidences(model, sequence)))
+
+
+def _steps(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> Iterator[Step]:
+    if sequence.observed is not None or sequence.length is not None:
+        raise ValueError("The moments are known for complete series only. Cut gaps and padding off first.")
+    if model.transition_inputs is not None or model.emission_inputs is not None:
+        raise ValueError("The moments are known for a model without inputs only. Leave its input matrices out.")
+    size = model.latent_size
+    one, zero = np.eye(size), np.zeros((size, size))
+    filtered = kalman_filter(model, sequence).filtered
+    means, covariances = np.asarray(filtered.mean, np.float64), np.asarray(filtered.covariance, np.float64)
+    transition, emission = _numbers(model.transition_matrix), _numbers(model.emission_matrix)
+    emission_covariance = _numbers(model.emission_noise.matrix)
+    transition_offset = np.zeros(size) if model.transition_offset is None else _numbers(model.transition_offset)
+    emission_offset = 0.0 if model.emission_offset is None else _numbers(model.emission_offset)
+
+    for time, observation in enumerate(_numbers(sequence.observations)):
+        seen = observation - emission_offset
+        if time == 0:
+            prior = LogQuadratic.density(_numbers(model.initial_mean), one, _numbers(model.initial_noise.matrix))
+            mean = _numbers(proposal.initial_weight) @ observation + _numbers(proposal.initial_offset)
+            yield Step(
+                LogQuadratic(zero, np.zeros(size), 0.0),
+                prior + LogQuadratic.density(seen, emission, emission_covariance),
+                LogQuadratic.density(mean, one, _numbers(proposal.initial_noise.matrix)),
+                np.arange(0),
+                np.arange(size),
+            )
+            continue
+        mean = _numbers(proposal.observation_weight) @ observation + _numbers(proposal.offset)
+        yield Step(
+            LogQuadratic.density(means[time - 1], np.hstack([one, zero]), covariances[time - 1]),
+            LogQuadratic.density(
+                -transition_offset, np.hstack([transition, -one]), _numbers(model.transition_noise.matrix)
+            )
+            + LogQuadratic.density(seen, np.hstack([np.zeros_like(emission), emission]), emission_covariance),
+            LogQuadratic.density(
+                mean, np.hstack([-_numbers(proposal.latent_weight), one]), _numbers(proposal.noise.matrix)
+            ),
+            np.arange(size),
+            np.arange(size, 2 * size),
+        )
+
+
+def _log_evidences(model: LinearGaussian, sequence: Sequence) -> np.ndarray:
+    return _numbers(kalman_filter(model, sequence).log_evidences)
+
+
+def _numbers(array) -> np.ndarray:
+    return np.asarray(array, np.float64)
