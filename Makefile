@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format lock clean
+.PHONY: help setup demo test bench lint format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,6 +28,9 @@ demo: $(READY) ## See the library work: filter, smooth, compare with the exact a
 
 test: $(READY) ## Run the tests; with CI=true in the environment the slow ones too
 	@$(BIN)/python -m pytest -q -n $(WORKERS) $(if $(CI),,-m "not slow") $(ARGS)
+
+bench: $(READY) ## Measure time and memory (a few minutes; best on a quiet machine)
+	@$(BIN)/python benchmarks/gradients.py
 
 lint: $(READY) ## Check format, style and types
 	@$(BIN)/ruff format --check .

@@ -39,13 +39,18 @@ class Remembering(Model):
 
 def exact_evidence(model: Remembering, values: np.ndarray) -> float:
     """p of what is observed (NaN: missing), by the sum over all latents and all missing values."""
+    return float(jnp.exp(exact_log_evidence(model, values)))
+
+
+def exact_log_evidence(model: Remembering, values: np.ndarray) -> jax.Array:
+    """Its logarithm, differentiable."""
     gaps = np.argwhere(np.isnan(values))
     latents = np.array(list(itertools.product((0, 1), repeat=len(values))), float)
     fillings = np.array(list(itertools.product((0.0, 1.0), repeat=len(gaps))))
     complete = np.repeat(values[None], len(fillings), axis=0)
     complete[:, gaps[:, 0], gaps[:, 1]] = fillings
     each = jax.vmap(jax.vmap(lambda path, x: _log_joint(model, path, x), (0, None)), (None, 0))
-    return float(jnp.sum(jnp.exp(jax.jit(each)(latents, complete))))
+    return jax.nn.logsumexp(jax.jit(each)(latents, complete))
 
 
 def _log_joint(model, latents, observations):

@@ -142,9 +142,9 @@ def _extend(flow: Flow, model: Model, proposal: Proposal, frame: Frame, laws: An
     stop = jax.lax.stop_gradient
 
     def extend(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Scalar | None) -> Drawn:
-        if flow.latents == "all":
-            return draw(model, *laws(model, proposal, memory, frame), memory, noise, frame, imputation)
         prior, law = laws(model, proposal, memory, frame)
+        if flow.latents == "all":
+            return draw(model, prior, law, memory, noise, frame, imputation)
         if flow.latents == "none":
             # A score estimate takes latents as data.
             return draw(model, prior, law, memory, noise, frame, imputation, latent=stop(latent))

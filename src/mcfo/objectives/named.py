@@ -42,7 +42,7 @@ def mcfo(
 
     return Objective(
         Estimator(sampler(particles), rule_by_name(theta, "theta")),
-        Estimator(sampler(proposal_particles or particles), rule_by_name(phi, "phi")),
+        Estimator(sampler(particles if proposal_particles is None else proposal_particles), rule_by_name(phi, "phi")),
         name="mcfo",
         frugal=frugal,
     )
@@ -57,7 +57,7 @@ def iwae(particles: int, *, proposal_particles: int | None = None, frugal: bool 
     """log-mean-exp over K independent paths. Unbiased for its bound; loose for long series. Burda et al. (2016)."""
     return Objective(
         Estimator(sis(particles), Pathwise()),
-        Estimator(sis(proposal_particles or particles), Pathwise()),
+        Estimator(sis(particles if proposal_particles is None else proposal_particles), Pathwise()),
         name="iwae",
         frugal=frugal,
     )
@@ -121,7 +121,7 @@ def alternating(
     """AESMC for theta, IWAE for phi. Le et al. (2018)."""
     return Objective(
         Estimator(SMC(particles, resampling, criterion), Pathwise()),
-        Estimator(sis(proposal_particles or particles), Pathwise()),
+        Estimator(sis(particles if proposal_particles is None else proposal_particles), Pathwise()),
         name="alternating",
         frugal=frugal,
     )
@@ -138,7 +138,9 @@ def nasmc(
     """Filter score for theta, inclusive KL for phi. Gu, Ghahramani and Turner (2015)."""
     return Objective(
         Estimator(SMC(particles, resampling, criterion), FilterScore()),
-        Estimator(SMC(proposal_particles or particles, resampling, criterion), InclusiveKL()),
+        Estimator(
+            SMC(particles if proposal_particles is None else proposal_particles, resampling, criterion), InclusiveKL()
+        ),
         name="nasmc",
         frugal=frugal,
     )
@@ -148,7 +150,7 @@ def rws(particles: int, *, proposal_particles: int | None = None, frugal: bool |
     """Reweighted wake-sleep with paths that are never resampled. Bornschein and Bengio (2015)."""
     return Objective(
         Estimator(sis(particles), Fisher()),
-        Estimator(sis(proposal_particles or particles), PathKL()),
+        Estimator(sis(particles if proposal_particles is None else proposal_particles), PathKL()),
         name="rws",
         frugal=frugal,
     )

@@ -112,11 +112,11 @@ def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequen
     return paths[chain.current], chain
 
 
-def _sweep_keys(pimh: PIMH, sequence: Sequence, key: Key) -> Key:
+def _sweep_keys(pimh: PIMH, sequence: Sequence, key: Key) -> Shaped[Array, "sweeps ..."]:
     return jax.random.split(_chain_key(key, sequence.number, "sweep"), pimh.sweeps + 1)
 
 
-def _sweep(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, keys: Key, history: bool) -> Trace:
+def _sweep(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, keys: Array, history: bool) -> Trace:
     """All sweeps side by side: a trace with the sweeps in front.
 
     The accepted sweep is picked from them, not run again from its key: in float32 another batch shape rounds otherwise,
@@ -125,7 +125,7 @@ def _sweep(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key
     return jax.vmap(lambda key: pimh.sampler(model, proposal, sequence, key=key, history=history))(keys)
 
 
-def _chain(traces: Trace, sweep_keys: Key, key: Key) -> Chain:
+def _chain(traces: Trace, sweep_keys: Array, key: Key) -> Chain:
     log_evidences = traces.log_evidence
     current = _accept(log_evidences, _chain_key(key, traces.number[0], "accept"))
     trace, accepted = jax.tree.map(lambda array: array[current[-1]], (traces, sweep_keys))

@@ -1,0 +1,113 @@
+"""Whose theta gradient is the score of log p(x_1:T): Fisher's, not the filter's."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mcfo
+from mcfo import AffineGaussian, Bootstrap, LinearGaussian, Sequence, simulate
+from support.gradients import THETA, ascent, exact_score, flat, samples
+from support.means import assert_mean, standard_errors
+from support.memory import Remembering, exact_log_evidence
+
+TRUE = LinearGaussian.scalar(0.9, 1.2)
+
+
+@pytest.fixture(scope="module")
+def problem():
+    """A model off the truth, its optimal proposal, 50 steps from the truth and the exact score."""
+    model = LinearGaussian.scalar(0.8, 1.08)
+    sequence = Sequence.from_values(simulate(TRUE, 50, key=jax.random.key(7))[1])
+    return model, AffineGaussian.optimal(model), sequence, np.asarray(exact_score(model, sequence))
+
+
+def estimates(problem, rule, particles, count):
+    objective = mcfo.mcfo(particles, theta=rule)
+    return np.asarray(samples(objective, *problem[:3], jax.random.key(8), count, 20_000 // particles))[:, THETA]
+
+
+@pytest.mark.slow
+def test_fisher_is_the_score_and_its_bias_falls_with_the_particles(problem):
+    truth = problem[3]
+    many = estimates(problem, "fisher", 1000, 200)
+    assert_mean(many, truth, sigmas=4.0)
+    # Enough replicates of fewer particles to see the bias that should be ten times smaller then.
+    few = estimates(problem, "fisher", 100, 4000)
+    bias, error = few.mean(axis=0) - truth, few.std(axis=0, ddof=1) / len(few) ** 0.5
+    assert np.max(np.abs(bias) / error) > 4, "the bias at 100 particles can be seen"
+    left = many.mean(axis=0) - truth - bias / 10
+    assert np.all(np.abs(left) < 4 * np.hypot(error / 10, many.std(axis=0, ddof=1) / len(many) ** 0.5))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("particles", [100, 1000])
+def test_the_filter_score_is_another_and_particles_do_not_help(problem, particles):
+    assert np.min(standard_errors(estimates(problem, "filter-score", particles, 200), problem[3])) > 20
+
+
+@pytest.mark.slow
+def test_a_lag_lies_between_the_filter_and_the_genealogy(problem):
+    gaps = [
+        np.abs(estimates(problem, rule, 200, 200).mean(axis=0) - problem[3]).max()
+        for rule in ("filter-score", "fisher-lag-1", "fisher-lag-10")
+    ]
+    assert gaps[0] > 2 * gaps[1] > 4 * gaps[2], gaps
+    spreads = [estimates(problem, rule, 200, 200).std(axis=0) for rule in ("fisher-lag-10", "fisher")]
+    assert np.all(spreads[0] < spreads[1])
+
+
+def test_a_lag_longer_than_the_series_is_the_genealogy():
+    sequence = Sequence.from_values([0.3, np.nan, -0.2, 1.0]).pad(6)
+    proposal = AffineGaussian.optimal(TRUE)
+    whole, lagged, shorter = (
+        flat(*eqx.filter_jit(ascent)(mcfo.mcfo(5, theta=rule), TRUE, proposal, sequence, jax.random.key(0))[0])
+        for rule in ("fisher", "fisher-lag-9", "fisher-lag-1")
+    )
+    np.testing.assert_allclose(whole, lagged, rtol=1e-12)
+    assert not np.allclose(whole[THETA], shorter[THETA])
+
+
+@pytest.mark.slow
+def test_the_truth_is_a_root_of_the_filter_score():
+    """Averaged over data from theta* it is zero there, and not at 1.1 theta*: a sound estimating equation."""
+    count = 2000
+
+    def scores(model):
+        def one(key):
+            data_key, filter_key = jax.random.split(key)
+            values = simulate(TRUE, 20, key=data_key)[1]
+            sequence = eqx.tree_at(lambda s: s.observations, Sequence.from_values(np.zeros(20)), values)
+            objective = mcfo.mcfo(1000)
+            return flat(*ascent(objective, model, AffineGaussian.optimal(model), sequence, filter_key)[0])[THETA]
+
+        return jax.lax.map(one, jax.random.split(jax.random.key(9), count), batch_size=20)
+
+    at_truth, beside = (
+        np.asarray(eqx.filter_jit(scores)(model)) for model in (TRUE, LinearGaussian.scalar(0.99, 1.32))
+    )
+    assert_mean(at_truth, 0.0, sigmas=4.0)
+    assert np.max(standard_errors(beside, 0.0)) > 10
+
+
+@pytest.mark.slow
+def test_fisher_learns_a_memory_with_missing_values():
+    """A model that is not Markov, binary latents, a gap in x that the memory reads: against enumeration."""
+    model = Remembering()
+    values = np.array([[1.0, 0.0], [np.nan, 1.0], [0.0, np.nan], [1.0, 1.0]])
+    sequence = Sequence.from_values(values)
+    truth = jax.grad(lambda weights: exact_log_evidence(eqx.tree_at(lambda m: m.weights, model, weights), values))(
+        model.weights
+    )
+
+    @eqx.filter_jit
+    def draw(rule, key):
+        def one(key):
+            return ascent(mcfo.mcfo(1000, theta=rule), model, Bootstrap(), sequence, key)[0][0].weights
+
+        return jax.lax.map(one, jax.random.split(key, 500), batch_size=50)
+
+    assert_mean(draw("fisher", jax.random.key(1)), truth, sigmas=4.0)
+    assert np.max(standard_errors(draw("filter-score", jax.random.key(1)), truth)) > 10
+    assert jnp.all(jnp.isfinite(truth))

@@ -1,0 +1,97 @@
+"""What does not fit is refused before anything runs, with the remedy."""
+
+import jax
+import jax.numpy as jnp
+import jaxtyping
+import numpyro.distributions as dist
+import pytest
+
+import mcfo
+from mcfo import PIMH, SMC, Always, DReG, Estimator, FilterScore, Fisher, Objective, Pathwise, Sequence, Systematic
+from support.memory import Remembering
+from support.problems import data, scalar_model
+
+KEY = jax.random.key(0)
+
+
+class Tossing(mcfo.Proposal):
+    """A proposal for binary latents: it cannot be reparameterised."""
+
+    logit: jax.Array
+
+    def encode(self, sequence):
+        return None
+
+    def initial(self, prior, context):
+        return dist.Bernoulli(logits=self.logit)
+
+    def step(self, prior, memory, context):
+        return dist.Bernoulli(logits=self.logit)
+
+
+BINARY = Sequence.from_values([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+
+
+def test_a_proposal_that_cannot_be_reparameterised():
+    model, proposal = Remembering(), Tossing(jnp.array(0.1))
+    with pytest.raises(ValueError, match=r"Tossing\.initial\(\) returned Bernoulli.*Use mcfo\(phi='inclusive-kl'\)"):
+        mcfo.mcfo(5).loss(model, proposal, BINARY, key=KEY)
+    with pytest.raises(ValueError, match=r"Pathwise for theta .* Use theta='fisher'"):
+        mcfo.aesmc(5).check(model, proposal, jax.tree.map(lambda array: array[None], BINARY))
+    loss, _ = mcfo.mcfo(5, phi="inclusive-kl").loss(model, proposal, BINARY, key=KEY)
+    assert jnp.isfinite(loss)
+    # Where there is nothing to learn of the proposal, it need not be differentiable.
+    assert jnp.isfinite(mcfo.mcfo(5).loss(model, mcfo.Bootstrap(), BINARY, key=KEY)[0])
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: mcfo.fivo(5, full=True, resampling=Systematic()), r"product over particles.*Use resampling=Multin"),
+        (lambda: mcfo.fivo(5, full=True, criterion=mcfo.ESSBelow(0.5)), r"fixed schedule.*Use criterion=Always"),
+        (lambda: mcfo.mcfo(5, sweeps=2, phi="pathwise"), r"PIMH chose the sweep by that noise.*Use an SMC"),
+        (lambda: mcfo.mcfo(5, sweeps=2, theta="resampling-score"), "PIMH chose the sweep by that noise"),
+        (lambda: Objective(Estimator(SMC(5), DReG())), "DReG is no rule for theta. Use one of: filter-score"),
+        (lambda: mcfo.mcfo(5, phi=FilterScore()), "FilterScore is no rule for phi"),
+        (lambda: mcfo.mcfo(5, phi="derg"), "There is no rule 'derg' for phi. Did you mean 'dreg'"),
+        (lambda: mcfo.mcfo(5, theta="fisher-lag-0"), "lag of Fisher must be a whole number, at least 1"),
+        (lambda: Fisher(lag=1.5), "at least 1, but got 1.5"),
+        (lambda: mcfo.objective("mfco", particles=5), "There is no objective 'mfco'. Did you mean 'mcfo'"),
+        (lambda: mcfo.mcfo(0), "at least one particle"),
+        (lambda: mcfo.mcfo(5, sweeps=0), "at least one iteration"),
+        (lambda: mcfo.mcfo(5, proposal_particles=0), "at least one particle"),
+    ],
+)
+def test_refused_when_made(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Estimator(SMC, Pathwise()), "sampler must be a SMC, but got the class SMC"),
+        (lambda: Estimator(SMC(5), Pathwise), "rule must be a Rule, but got the class Pathwise"),
+        (lambda: Objective(SMC(5)), "theta must be a Estimator"),
+        (lambda: Objective(Estimator(PIMH(SMC(5), 2), FilterScore()), SMC(5)), "phi must be a Estimator"),
+    ],
+)
+def test_refused_as_another_kind(make, message, monkeypatch):
+    # Users have no type checker at run time; the tests' own would answer first.
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    with pytest.raises(TypeError, match=message):
+        make()
+
+
+def test_refused_when_called(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    model = scalar_model()
+    proposal, sequence = mcfo.AffineGaussian.optimal(model), data(model, 4)
+    with pytest.raises(ValueError, match=r"bootstrap\(\) filters with the model's own prior, but got the proposal Aff"):
+        mcfo.bootstrap(5).loss(model, proposal, sequence, key=KEY)
+    with pytest.raises(TypeError, match="batch must be a Sequence"):
+        mcfo.mcfo(5).loss(model, proposal, sequence.observations, key=KEY)
+    nested = jax.tree.map(lambda array: array[None, None], sequence)
+    with pytest.raises(ValueError, match=r"\(sequences, steps, dimensions\) is wanted"):
+        mcfo.mcfo(5).loss(model, proposal, nested, key=KEY)
+    assert mcfo.mcfo(5, criterion=Always()).runs == 1
