@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
+from mcfo import cli
 
 
 def mcfo(*arguments, **options):
@@ -36,6 +40,10 @@ def test_demo_writes_a_picture_and_never_over_another(tmp_path):
         (["demo", "--particles", "1"], "--particles"),
         (["demo", "--steps", "many"], "--steps"),
         (["dmeo"], "Did you mean 'demo'"),
+        (["reproduce", "gradient"], "Did you mean 'gradients'?"),
+        (["reproduce", "gradients", "--preset", "papers"], "Did you mean 'paper'?"),
+        (["reproduce", "gradients", "--out", "file"], "file is not a folder"),
+        (["reproduce", "gradients", "--out", "file/x"], "Cannot write file/x.partial"),
     ],
 )
 def test_bad_input_ends_with_a_message_and_code_2(arguments, message, tmp_path):
@@ -44,6 +52,87 @@ def test_bad_input_ends_with_a_message_and_code_2(arguments, message, tmp_path):
     assert result.returncode == 2
     assert message in result.stderr
     assert "Traceback" not in result.stderr
+
+
+class Experiment:
+    """Takes the place of a module in the registry."""
+
+    def __init__(self, ending=None, blocks=False):
+        self.ending, self.blocks = ending, blocks
+
+    def run(self, out, *, preset, seed, command):
+        (out / "figures").mkdir(exist_ok=True)
+        if self.blocks:
+            (out / "blocks").mkdir(exist_ok=True)
+            (out / "blocks" / "one.npz").touch()
+        if self.ending is not None:
+            raise self.ending
+        (out / "results.csv").write_text(f"{preset} {seed}")
+        (out / "figures" / "one.png").write_text(command)
+        (out / "report.html").write_text("page")
+        return out / "report.html"
+
+
+@pytest.fixture
+def reproduce(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(experiment, *arguments):
+        monkeypatch.setattr(cli, "import_module", lambda path: experiment)
+        return CliRunner().invoke(cli.app, ["reproduce", "gradients", *arguments])
+
+    return invoke
+
+
+def test_reproduce_writes_a_whole_folder_and_never_over_another(reproduce):
+    result = reproduce(Experiment(), "--seed", "7")
+    assert result.exit_code == 0
+    out = Path("results/gradients-quick")
+    assert f"Report: {out / 'report.html'}" in result.stdout
+    assert sorted(entry.name for entry in out.iterdir()) == ["figures", "report.html", "results.csv"]
+    assert (out / "figures" / "one.png").read_text() == "mcfo reproduce gradients --preset quick --seed 7"
+    again = reproduce(Experiment())
+    assert again.exit_code == 2
+    assert "exists already" in again.stderr
+    (out / "mine.txt").write_text("kept")
+    assert reproduce(Experiment(), "--seed", "8", "--force").exit_code == 0
+    assert (out / "results.csv").read_text() == "quick 8"
+    assert (out / "mine.txt").read_text() == "kept"
+    assert [entry.name for entry in out.parent.iterdir()] == ["gradients-quick"]
+
+
+def test_an_interrupted_run_leaves_nothing_or_something_to_resume(reproduce):
+    result = reproduce(Experiment(KeyboardInterrupt()), "--out", "run")
+    assert result.exit_code == 130
+    assert "Nothing was written" in result.stderr
+    assert not list(Path().iterdir())
+    result = reproduce(Experiment(KeyboardInterrupt(), blocks=True), "--out", "run")
+    assert result.exit_code == 130
+    assert "--resume" in result.stderr
+    assert not Path("run").exists()
+    refused = reproduce(Experiment(), "--out", "run")
+    assert refused.exit_code == 2
+    assert "run.partial holds a run that has not ended" in refused.stderr
+    assert Path("run.partial/blocks/one.npz").exists()
+    assert reproduce(Experiment(), "--out", "run", "--resume").exit_code == 0
+    assert Path("run/report.html").exists()
+    assert not Path("run.partial").exists()
+
+
+def test_a_folder_of_another_is_never_taken_for_a_run(reproduce):
+    Path("run.partial").mkdir()
+    Path("run.partial/mine.txt").write_text("kept")
+    result = reproduce(Experiment(), "--out", "run", "--force")
+    assert result.exit_code == 2
+    assert "in the way" in result.stderr
+    assert Path("run.partial/mine.txt").exists()
+
+
+@pytest.mark.parametrize("name", cli.EXPERIMENTS)
+def test_every_experiment_has_its_presets(name):
+    experiment = import_module(cli.EXPERIMENTS[name])
+    assert set(experiment.PRESETS) == {"quick", "paper"}
+    assert callable(experiment.run)
 
 
 def test_help_comes_without_jax():

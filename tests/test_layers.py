@@ -7,6 +7,7 @@ import mcfo
 
 ROOT = Path(mcfo.__file__).parent
 LAYERS = [
+    "suggestions",
     "types",
     "distributions",
     "covariance",

@@ -58,6 +58,7 @@ def test_a_lag_lies_between_the_filter_and_the_genealogy(problem):
     assert np.all(spreads[0] < spreads[1])
 
 
+@pytest.mark.slow
 def test_a_lag_longer_than_the_series_is_the_genealogy():
     sequence = Sequence.from_values([0.3, np.nan, -0.2, 1.0]).pad(6)
     proposal = AffineGaussian.optimal(TRUE)

@@ -63,7 +63,9 @@ class Report:
                     "Give each row one cell for each column."
                 )
         self._tables += 1
-        head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in header)
+        head = "".join(
+            _heading(cell, all(_is_number(row[column]) for row in rows)) for column, cell in enumerate(header)
+        )
         body = "\n".join(
             "<tr>" + "".join(_cell(cell, (place, column) in marked) for column, cell in enumerate(row)) + "</tr>"
             for place, row in enumerate(rows)
@@ -103,10 +105,17 @@ class Report:
         write_atomically(path, page.encode())
 
 
+def _is_number(text: str) -> bool:
+    return text == "" or text[0] in "0123456789+-−±<>≈"
+
+
+def _heading(text: str, numbers: bool) -> str:
+    return f'<th scope="col" class="number">{escape(text)}</th>' if numbers else f'<th scope="col">{escape(text)}</th>'
+
+
 def _cell(text: str, marked: bool) -> str:
-    numeric = text[:1] in set("0123456789+-−±<>≈") and text[:1] != ""
     content = f"<strong>{escape(text)}</strong>" if marked else escape(text)
-    return f'<td class="number">{content}</td>' if numeric else f"<td>{content}</td>"
+    return f'<td class="number">{content}</td>' if _is_number(text) else f"<td>{content}</td>"
 
 
 _STYLE = """
@@ -134,7 +143,7 @@ table { border-collapse: collapse; font-size: 0.86rem; font-variant-numeric: tab
 caption { text-align: left; color: var(--soft); padding-bottom: 0.5rem; max-width: 48rem; }
 th, td { padding: 0.28rem 0.65rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { border-bottom: 2px solid var(--soft); }
-td.number { text-align: right; }
+.number { text-align: right; }
 tbody tr:nth-child(even) { background: var(--band); }
 td strong { color: var(--accent); }
 figure { margin: 1.5rem 0; }

@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 
+class OtherRunError(ValueError):
+    """A folder holds the beginning of another run than the one that was asked for."""
+
+
 class Row(NamedTuple):
     """One number of an experiment. `stderr` is NaN where the value is exact."""
 

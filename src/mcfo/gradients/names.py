@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from mcfo.gradients.pathwise import DReG, Pathwise, Reparameterised, StickingTheLanding
 from mcfo.gradients.rules import Rule, Side
 from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
+from mcfo.suggestions import nearest
 
 RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
     "theta": {
@@ -39,10 +39,3 @@ def rule_by_name(name: str | Rule, side: Side) -> Rule:
     if name not in known:
         raise ValueError(f"There is no rule {name!r} for {side}. {nearest(str(name), known)}")
     return known[name]()
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of an error message about an unknown name: the nearest known one, and all of them."""
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, 1, 0.5)
-    return (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {', '.join(known)}."

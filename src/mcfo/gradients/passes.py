@@ -21,7 +21,7 @@ from jaxtyping import Array, Float, Int
 
 from mcfo.distributions import draw_noise
 from mcfo.gradients.flow import Strand, frozen, go_through
-from mcfo.gradients.rules import PathRule, Rule, StepRule
+from mcfo.gradients.rules import SEQUENCES, PathRule, Rule, StepRule
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
@@ -367,7 +367,7 @@ def _in_reverse(
             term = frame.unless_padding(term, jnp.zeros_like(term))
             return None if is_local(lane.rule, model) else after, later, term
 
-        return jax.vmap(of_one)(strand, carried, now.frames, moves, now.remaining)
+        return jax.vmap(of_one, axis_name=SEQUENCES)(strand, carried, now.frames, moves, now.remaining)
 
     def all_lanes(carries: Any, now: _Data, moves: Move, first: bool):
         strands, carried, terms = [], [], jnp.zeros((), moves.carried.dtype)

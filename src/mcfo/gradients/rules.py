@@ -16,6 +16,9 @@ from mcfo.types import LogWeights, Scalar
 
 Side = Literal["theta", "phi"]
 
+SEQUENCES = "mcfo.sequences"
+"""The name of the batch's axis, for a path rule that compares sequences (`jax.lax.psum`)."""
+
 
 class Rule(eqx.Module):
     """A gradient estimator. Derive from [`StepRule`][] or [`PathRule`][]."""

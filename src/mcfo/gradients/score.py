@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.gradients.flow import Flow, Step, weighted_sum
 from mcfo.gradients.pathwise import refuse_accepted
-from mcfo.gradients.rules import PathRule, Side, StepRule
+from mcfo.gradients.rules import SEQUENCES, PathRule, Side, StepRule
 from mcfo.smc.checks import is_positive, whole_number
 from mcfo.smc.filter import SMC, inherit
 from mcfo.smc.resampling import ESSBelow, Multinomial, Never
@@ -119,12 +119,21 @@ class ResamplingScore(PathRule):
     """[`Pathwise`][] plus the score of the ancestors, Σ_t [Σ_{s>t} log R_s - b_t] Σ_i log v_t^{A_i}.
 
     Unbiased for the derivative of the bound E Σ_t log R_t, for multinomial resampling on a fixed schedule; its variance
-    is high. Each ancestor's score is multiplied by all that comes after it (reward to go). With `baseline`, b_t is the
-    mean of log R_1..t times the number of steps that remain: known before A_t is drawn, so nothing is biased. Le et
-    al. (2018), Maddison et al. (2017).
+    is high, and grows with K. Each ancestor's score is multiplied by all that comes after it (reward to go), less a
+    baseline that does not depend on the ancestors, so that nothing is biased. Le et al. (2018), Maddison et al. (2017).
+
+    **Arguments:**
+
+    - `baseline`: b_t. "past", the mean of log R_1..t times the number of steps that remain, which is known before A_t
+      is drawn; "others", what the other sequences of the batch earned at the same steps, best if they are replicates
+      of one sequence (`stack` it with itself); None, zero.
     """
 
-    baseline: bool = eqx.field(static=True, default=True)
+    baseline: Literal["past", "others"] | None = eqx.field(static=True, default="past")
+
+    def __check_init__(self):
+        if self.baseline not in ("past", "others", None):
+            raise ValueError(f"The baseline is 'past', 'others' or None, but got {self.baseline!r}.")
 
     name: ClassVar[str] = "resampling-score"
     flow: ClassVar[Flow] = Flow("all")
@@ -154,12 +163,23 @@ class ResamplingScore(PathRule):
     def extend(self, carried: _Reward, step: Step) -> tuple[_Reward, Scalar]:
         chosen = jnp.sum(step.parents.at[step.ancestors].get(mode="promise_in_bounds", indices_are_sorted=True))
         score = jnp.where(step.resampled, chosen, 0.0)
-        reward = jax.lax.stop_gradient(step.increment)
-        expected = carried.total / jnp.maximum(carried.steps, 1) * step.remaining if self.baseline else 0.0
-        # Σ_t score_t Σ_{s>=t} reward_s = Σ_s reward_s Σ_{t<=s} score_t: no pass back over the rewards.
         scores = carried.score + score
-        surrogate = step.increment + reward * scores - expected * score
+        reward = jax.lax.stop_gradient(step.increment)
+        expected, surplus = jnp.zeros_like(reward), reward
+        if self.baseline == "past":
+            expected = carried.total / jnp.maximum(carried.steps, 1) * step.remaining
+        elif self.baseline == "others":
+            surplus = reward - _mean_of_others(reward, step.remaining > 0)
+        # Σ_t score_t Σ_{s>=t} reward_s = Σ_s reward_s Σ_{t<=s} score_t: no pass back over the rewards.
+        surrogate = step.increment + surplus * scores - expected * score
         return _Reward(scores, carried.total + reward, carried.steps + 1), surrogate
 
     def finish(self, carried: _Reward, log_weights: LogWeights) -> Scalar:
         return jnp.zeros_like(carried.score)
+
+
+def _mean_of_others(reward: Scalar, present: Bool[Array, ""]) -> Scalar:
+    """The mean over the other sequences that have this step; zero if none has."""
+    reward = jnp.where(present, reward, 0.0)
+    others = jax.lax.psum(present.astype(reward.dtype), SEQUENCES) - present
+    return (jax.lax.psum(reward, SEQUENCES) - reward) / jnp.maximum(others, 1.0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
-from mcfo.gradients.names import nearest, rule_by_name
+from mcfo.gradients.names import rule_by_name
 from mcfo.gradients.passes import Sampler
 from mcfo.gradients.pathwise import Pathwise
 from mcfo.gradients.rules import Rule
@@ -14,6 +14,7 @@ from mcfo.objectives.base import Estimator, Objective
 from mcfo.smc.filter import SMC, sis
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import Always, Criterion, ESSBelow, Multinomial, Resampling, Systematic
+from mcfo.suggestions import nearest
 
 
 def mcfo(
@@ -78,7 +79,7 @@ def fivo(
     particles: int,
     *,
     full: bool = False,
-    baseline: bool = True,
+    baseline: Literal["past", "others"] | None = "past",
     resampling: Resampling | None = None,
     criterion: Criterion | None = None,
     frugal: bool | None = None,
@@ -88,7 +89,7 @@ def fivo(
 
     **Arguments:**
 
-    - `baseline`: of the full gradient, subtract what the past lets one expect of the rewards.
+    - `baseline`: of the full gradient; see [`ResamplingScore`][].
     """
     if full:
         sampler = SMC(particles, resampling or Multinomial(), criterion or Always())
@@ -100,7 +101,7 @@ def vsmc(
     particles: int,
     *,
     full: bool = False,
-    baseline: bool = True,
+    baseline: Literal["past", "others"] | None = "past",
     resampling: Resampling = Multinomial(),
     criterion: Criterion = Always(),
     frugal: bool | None = None,

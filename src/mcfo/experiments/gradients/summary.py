@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from mcfo.experiments.gradient_samples import PARAMETERS
+from mcfo.experiments.gradients.samples import PARAMETERS
 from mcfo.experiments.results import Row
 
 SIGMAS = 4.0
@@ -102,11 +102,9 @@ class Summary:
         last = self.at(setting, method, counts[-1], parameter)
         if not last.biased:
             return "zero up to rounding" if abs(last.bias) < ROUNDING else "no bias seen"
-        if len(counts) == 1:
-            return "biased"
-        before = self.at(setting, method, counts[-2], parameter)
-        if not before.biased:
-            return "biased"
+        before = self.at(setting, method, counts[-2], parameter) if len(counts) > 1 else None
+        if before is None or not before.biased:
+            return "biased, trend unknown"
         return "biased, shrinks" if abs(last.bias) < 0.5 * abs(before.bias) else "biased, does not shrink"
 
     def slope(self, setting: str, method: str, parameter: str) -> float:

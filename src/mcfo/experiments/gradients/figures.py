@@ -12,9 +12,10 @@ matplotlib.use("Agg")  # a picture in a file, also where there is no screen
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.lines import Line2D
+from matplotlib.ticker import NullFormatter
 
-from mcfo.experiments.gradient_samples import METHODS, PARAMETERS, PHI, THETA
-from mcfo.experiments.gradient_summary import ROUNDING, SIGMAS, Summary
+from mcfo.experiments.gradients.samples import METHODS, PARAMETERS, PHI, THETA
+from mcfo.experiments.gradients.summary import ROUNDING, SIGMAS, Summary
 
 Samples = dict[tuple[str, str, int], np.ndarray]
 
@@ -166,6 +167,8 @@ def _against_particles(folder: Path, summary: Summary, setting: str, quantity: s
             axis.set_yscale("symlog", linthresh=SIGMAS)
             axis.set_ylim(bottom=0)
         axis.set_xscale("log")
+        axis.xaxis.set_minor_formatter(NullFormatter())
+        axis.yaxis.set_minor_formatter(NullFormatter())
         axis.set_title(_symbol(parameter), fontsize=11)
         axis.tick_params(labelsize=8)
         axis.spines[["top", "right"]].set_visible(False)

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mcfo.experiments.gradient_samples import Problem
+from mcfo.experiments.gradients.samples import Problem
 from mcfo.gradients.flow import Step
 from mcfo.gradients.score import ResamplingScore
 from mcfo.objectives.base import Estimator, Objective

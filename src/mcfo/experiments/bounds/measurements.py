@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from rich.progress import Progress
 
 from mcfo.exact.kalman import kalman_filter
-from mcfo.experiments.exact_histories import (
+from mcfo.experiments.bounds.exact_histories import (
     Blocks,
     Estimate,
     controlled_mean,
@@ -22,7 +22,7 @@ from mcfo.experiments.exact_histories import (
     in_blocks,
     mean,
 )
-from mcfo.experiments.weight_moments import (
+from mcfo.experiments.bounds.weight_moments import (
     path_relative_variances,
     relative_variances,
     second_order,
@@ -350,7 +350,7 @@ class Sampled:
         ]
         return _curve_of_samples(list(replicates), samples, [limit] * len(samples))
 
-    def _repeat(self, sample: Callable[[Key], Any], replicates: int, weights: int, *, key: Key, name: str) -> Any:
+    def _repeat(self, sample: Callable[[jax.Array], Any], replicates: int, weights: int, *, key: Key, name: str) -> Any:
         chunk = max(1, min(replicates, _CHUNK // weights))
         task = self._progress.add_task(name, total=replicates)
         parts = []
@@ -363,7 +363,9 @@ class Sampled:
 
 
 @eqx.filter_jit
-def _log_ratios(sampler: SMC, model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, keys: Key) -> Array:
+def _log_ratios(
+    sampler: SMC, model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, keys: jax.Array
+) -> Array:
     exact = kalman_filter(model, sequence).log_evidences
     increments = jax.vmap(lambda key: sampler(model, proposal, sequence, key=key).record.log_evidence)(keys)
     return jnp.cumsum(increments - exact, axis=-1)
@@ -371,7 +373,7 @@ def _log_ratios(sampler: SMC, model: LinearGaussian, proposal: AffineGaussian, s
 
 @eqx.filter_jit
 def _path_blocks(
-    model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, sizes: tuple[int, ...], keys: Key
+    model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, sizes: tuple[int, ...], keys: jax.Array
 ) -> Blocks:
     exact = kalman_filter(model, sequence).log_evidence
 
@@ -390,7 +392,7 @@ def _curve_of_blocks(sizes: tuple[int, ...], blocks: Blocks, limit: float) -> Cu
     totals = log_ratio.sum(-1)
     return Curve(
         particles=list(sizes),
-        gap=[controlled_mean(-totals[:, place], excess[:, place].sum(-1)) for place in range(len(sizes))],
+        gap=[controlled_mean(-log_ratio[:, place], excess[:, place]) for place in range(len(sizes))],
         ratio=[mean(1 + excess[:, place].mean(-1)) for place in range(len(sizes))],
         deviation=[float(deviation) for deviation in deviations],
         limit=[limit] * len(sizes),
@@ -440,7 +442,7 @@ def _growing(
     limits = np.cumsum(relative_variances(model, proposal, long)) / 2
     curves["mcfo-exact"] = Curve(
         particles=[particles] * len(times),
-        gap=[controlled_mean(-log_ratio[:, :time].sum(-1), excess[:, :time].sum(-1)) for time in times],
+        gap=[controlled_mean(-log_ratio[:, :time], excess[:, :time]) for time in times],
         ratio=[mean(1 + excess[:, :time].mean(-1)) for time in times],
         deviation=[float(log_ratio[:, :time].sum(-1).std(ddof=1)) for time in times],
         limit=[float(limits[time - 1]) for time in times],
@@ -470,9 +472,9 @@ def _scan(problem: Problem, preset: Preset, sampled: Sampled, *, key: Key) -> tu
             blocks = blocks_of(proposal, f"{kind} {amount:g}")
             gap, loss = {}, {}
             for place, size in enumerate(sizes):
-                below = (best.log_ratio - blocks.log_ratio)[:, place].sum(-1)
-                control = (best.excess - blocks.excess)[:, place].sum(-1)
-                gap[size] = controlled_mean(-blocks.log_ratio[:, place].sum(-1), blocks.excess[:, place].sum(-1))
+                below = (best.log_ratio - blocks.log_ratio)[:, place]
+                control = (best.excess - blocks.excess)[:, place]
+                gap[size] = controlled_mean(-blocks.log_ratio[:, place], blocks.excess[:, place])
                 loss[size] = controlled_mean(below, control)
             limit = float(relative_variances(problem.model, proposal, problem.sequence).sum() / 2)
             scanned.append(ScannedProposal(kind, amount, gap, loss, limit))

@@ -24,6 +24,9 @@ from mcfo.smc.filter import draw, first_laws, next_laws, split_first
 from mcfo.smc.frames import frames
 from mcfo.types import Key
 
+ROUNDING = 1e-12
+"""Log-ratios below this are zero up to rounding."""
+
 Samples: TypeAlias = Float[Array | np.ndarray, " samples"]
 """Independent draws of one number."""
 
@@ -50,7 +53,7 @@ class Estimate(NamedTuple):
 
 @eqx.filter_jit
 def exact_history_blocks(
-    model: LinearGaussian, proposal: Proposal, sequence: Sequence, sizes: tuple[int, ...], keys: Key
+    model: LinearGaussian, proposal: Proposal, sequence: Sequence, sizes: tuple[int, ...], keys: jax.Array
 ) -> Blocks:
     """The blocks of independent replicates, one for each key.
 
@@ -110,17 +113,22 @@ def in_blocks(log_ratios: Float[Array, "*steps particles"], sizes: tuple[int, ..
     return jax.tree.map(lambda *each: jnp.stack(each), *means)
 
 
-def controlled_mean(values: Samples, control: Samples) -> Estimate:
-    """E[values] from independent samples, freed of what a control variate of mean zero explains.
+def controlled_mean(
+    values: Float[Array | np.ndarray, "samples *terms"], control: Float[Array | np.ndarray, "samples *terms"]
+) -> Estimate:
+    """E[values], or of their sum over terms, freed of what control variates of mean zero explain, one for each term.
 
     For log(p̂ / p) the control p̂ / p - 1 removes the term of first order: what is left is of the size of the gap itself.
-    The coefficient is the least-squares one, which is one in the limit of small p̂ / p - 1 and goes to zero where the
-    control has a heavy tail and explains nothing. Estimating it from n samples costs a relative bias of order 1/n.
+    The coefficients are those of least squares; estimating them from n samples costs a relative bias of order 1/n.
+    Where log p̂ spreads by more than a nat the control is left out: p̂ / p then owes its mean to values that no sample
+    shows. It is left out too where it is nothing but rounding, as with one step and the optimal proposal.
     """
-    centred = control - control.mean()
-    square = centred @ centred
-    slope = centred @ values / square if square > 0 else 0.0
-    return mean(values - slope * control)
+    values, control = (np.asarray(each).reshape(len(each), -1) for each in (values, control))
+    centred = control - control.mean(0)
+    useful = (control.std(0) > ROUNDING) & (values.std(0) < 1)
+    squares = np.where(useful, np.sum(centred**2, axis=0), np.inf)
+    slopes = np.sum(centred * values, axis=0) / squares
+    return mean(np.sum(values - slopes * control, axis=-1))
 
 
 def mean(values: Samples) -> Estimate:

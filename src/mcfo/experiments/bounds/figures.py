@@ -11,14 +11,13 @@ matplotlib.use("Agg")  # pictures in files, also where there is no screen
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mcfo.experiments.bounds_measurements import STEPS, Curve, Measurements, Preset
+from mcfo.experiments.bounds.exact_histories import ROUNDING
+from mcfo.experiments.bounds.measurements import STEPS, Curve, Measurements, Preset
 
 PROPOSALS = {"bootstrap": "bootstrap", "wide": "optimal mean, variance × 1.5", "optimal": "optimal"}
 METHODS = {"iwae": "IWAE", "fivo": "FIVO = MCFO, SMC histories", "mcfo-exact": "MCFO, exact histories"}
 _COLOURS = {"bootstrap": "#d94801", "wide": "#6a51a3", "optimal": "#08519c"}
 _METHOD_COLOURS = {"iwae": "#d94801", "fivo": "#238b45", "mcfo-exact": "#08519c"}
-_ROUNDING = 1e-12
-"""A gap below this is zero up to rounding, and has no place on a logarithmic axis."""
 
 
 def draw_gap(path: Path, measured: Measurements) -> Path:
@@ -95,6 +94,7 @@ def draw_scan(path: Path, measured: Measurements, preset: Preset) -> Path:
         axis.axvline(best, color="0.5", lw=0.9, ls=":", label="optimal proposal")
         axis.set_yscale("log")
         _plain(axis, title, label)
+    axes[0].set_xticks([-1, -0.5, 0, 0.5, 1])
     axes[0].set_ylabel("gap: log p(x) − bound, nats")
     return _finish(figure, axes[0], path, 5)
 
@@ -109,8 +109,8 @@ def draw_comparison(path: Path, measured: Measurements, preset: Preset) -> Path:
             _plot(row[0], curve.particles, curve, color=colour, label=METHODS[method])
             _plot(row[1], list(preset.growing_steps), measured.growing[name][method], color=colour)
         proposal = f"{PROPOSALS[name].capitalize()} proposal"
-        _logarithmic(row[0], f"{proposal}, T = {STEPS}", "number of particles K" if row is axes[1] else "")
-        _logarithmic(row[1], f"{proposal}, K = {preset.growing_particles}", "steps T" if row is axes[1] else "")
+        _logarithmic(row[0], f"{proposal}, T = {STEPS}", "number of particles K" if name == "optimal" else "")
+        _logarithmic(row[1], f"{proposal}, K = {preset.growing_particles}", "steps T" if name == "optimal" else "")
         row[0].set_ylabel("gap: log p(x) − bound, nats")
     return _finish(figure, axes[0, 0], path, 3)
 
@@ -126,7 +126,8 @@ def _plot(
     marker: str = "o",
     hollow: bool = False,
 ) -> None:
-    shown = [index for index, gap in enumerate(curve.gap) if gap.value > _ROUNDING]
+    # Zero has no place on a logarithmic axis.
+    shown = [index for index, gap in enumerate(curve.gap) if gap.value > ROUNDING]
     estimates = [curve.k_gap(index) if by_particles else curve.gap[index] for index in shown]
     axis.errorbar(
         [places[index] for index in shown],

@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Iterator
 from importlib import metadata
+from math import isnan, nan
 from pathlib import Path
 
 import jax
@@ -14,9 +15,9 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from mcfo.experiments.bounds_figures import PROPOSALS
-from mcfo.experiments.bounds_measurements import STEPS, Curve, Measurements, Preset, make_problem, measure
-from mcfo.experiments.bounds_report import write_report
+from mcfo.experiments.bounds.figures import PROPOSALS
+from mcfo.experiments.bounds.measurements import STEPS, Curve, Measurements, Preset, make_problem, measure
+from mcfo.experiments.bounds.page import write_report
 from mcfo.experiments.results import Row, write_atomically, write_rows
 
 PRESETS: dict[str, Preset] = {
@@ -69,7 +70,7 @@ def run(out: Path, *, preset: str, seed: int, command: str) -> Path:
     write_atomically(out / "config.json", _config(preset, seed, command).encode())
     report = write_report(out, measured, chosen, command=command)
     console.print(_table(measured))
-    console.print(f"Report: {report}   ({time.perf_counter() - begun:.0f} s)")
+    console.print(f"Measured in {time.perf_counter() - begun:.0f} s.")
     return report
 
 
@@ -145,38 +146,44 @@ def _point_rows(setting: str, method: str, curve: Curve, place: int, exact: floa
     yield _row(setting, method, particles, "exact", exact)
     yield _row(setting, method, particles, "gap", *gap)
     yield _row(setting, method, particles, "k_gap", *curve.k_gap(place))
-    if curve.limit[place] == curve.limit[place]:
+    if not isnan(curve.limit[place]):
         yield _row(setting, method, particles, "limit", curve.limit[place])
     yield _row(setting, method, particles, "ratio", *curve.ratio[place])
     if increase is not None:
         yield _row(setting, method, particles, "increase", *increase)
 
 
-def _row(setting: str, method: str, particles: int, quantity: str, value: float, stderr: float = float("nan")) -> Row:
+def _row(setting: str, method: str, particles: int, quantity: str, value: float, stderr: float = nan) -> Row:
     return Row(setting, method, particles, "log_evidence", quantity, value, stderr)
 
 
 def _table(measured: Measurements) -> Table:
-    exact = next(iter(measured.exact.values()))
-    places = [place for place, size in enumerate(exact.particles) if size in measured.smc["optimal"].particles]
+    particles = measured.smc["optimal"].particles
     table = Table(
         title=f"K × gap of the bounds of log p(x) = {measured.problem.log_evidence:.3f}, T = {STEPS}",
-        caption="limit: of K × gap as K grows, in closed form (none is known for systematic resampling).",
+        caption="exact: exact histories. SMC: multinomial resampling. limit: of K × gap, in closed form (none is known "
+        f"for systematic resampling). wide: {PROPOSALS['wide']}. ±: one standard error at K = {particles[-1]}.",
     )
-    table.add_column("histories")
-    table.add_column("proposal")
-    for place in places:
-        table.add_column(f"K = {exact.particles[place]}", justify="right")
-    table.add_column("limit", justify="right")
-    for histories, curves in (
+    table.add_column("sampler", no_wrap=True)
+    table.add_column("proposal", no_wrap=True)
+    for size in particles:
+        table.add_column(f"K={size}", justify="right", no_wrap=True)
+    table.add_column("±", justify="right", no_wrap=True)
+    table.add_column("limit", justify="right", no_wrap=True)
+    for sampler, curves in (
         ("exact", measured.exact),
-        ("SMC, multinomial", measured.smc),
-        ("SMC, systematic", measured.systematic),
-        ("paths (IWAE)", measured.paths),
+        ("SMC", measured.smc),
+        ("systematic", measured.systematic),
+        ("IWAE", measured.paths),
     ):
         for name, curve in curves.items():
-            wanted = [curve.particles.index(exact.particles[place]) for place in places]
-            cells = [f"{curve.k_gap(place).value:.3f} ± {curve.k_gap(place).stderr:.3f}" for place in wanted]
+            shown = [curve.k_gap(curve.particles.index(size)) for size in particles]
             limit = curve.limit[0]
-            table.add_row(histories, PROPOSALS[name], *cells, f"{limit:.3f}" if limit == limit else "")
+            table.add_row(
+                sampler,
+                name,
+                *(f"{estimate.value:.4g}" for estimate in shown),
+                f"{shown[-1].stderr:.2g}",
+                "" if isnan(limit) else f"{limit:.4g}",
+            )
     return table

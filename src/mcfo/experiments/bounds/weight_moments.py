@@ -44,7 +44,7 @@ class LogQuadratic:
     def __add__(self, other: LogQuadratic) -> LogQuadratic:
         return LogQuadratic(self.precision + other.precision, self.shift + other.shift, self.constant + other.constant)
 
-    def __rmul__(self, power: float) -> LogQuadratic:
+    def __rmul__(self, power: int) -> LogQuadratic:
         return LogQuadratic(power * self.precision, power * self.shift, power * self.constant)
 
     def on(self, places: np.ndarray, size: int) -> LogQuadratic:

@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from jaxtyping import Key as KeyArray
 
 from mcfo.exact.kalman import log_evidence
 from mcfo.models.linear_gaussian import LinearGaussian
@@ -151,12 +152,14 @@ def sample(
     calls = -(-replicates // (side_by_side * in_turn))
     keys = jax.random.split(key, calls * in_turn * side_by_side).reshape(calls, in_turn, side_by_side)
 
-    def estimates(problem: Problem, keys: Key) -> Float[Array, "in_turn side_by_side parameters"]:
+    def estimates(
+        problem: Problem, keys: KeyArray[Array, "in_turn side_by_side"]
+    ) -> Float[Array, "in_turn side_by_side parameters"]:
         return jax.lax.map(jax.vmap(lambda key: gradient(objective, problem, key)), keys)
 
     begun = time.perf_counter()
     # At this level compiling takes half as long, and the programs are as fast.
-    compiled = jax.jit(estimates).lower(problems[0], keys[0]).compile({"xla_backend_optimization_level": 1})
+    compiled = jax.jit(estimates).lower(problems[0], keys[0]).compile({"xla_backend_optimization_level": "1"})
     compiling = time.perf_counter() - begun
     samples = np.empty((len(problems), calls, in_turn * side_by_side, len(PARAMETERS)))
     for place, problem in enumerate(problems):

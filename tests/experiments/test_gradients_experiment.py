@@ -1,0 +1,116 @@
+"""The gradient experiment on small numbers; finished blocks take the place of most programs, as in a resumed run."""
+
+import jax
+import numpy as np
+import pytest
+
+from mcfo.exact.kalman import log_evidence
+from mcfo.experiments.gradients import experiment as gradients
+from mcfo.experiments.gradients.errata import analytic_score
+from mcfo.experiments.gradients.figures import draw_figures
+from mcfo.experiments.gradients.jobs import Block, make_jobs, write_block
+from mcfo.experiments.gradients.problems import SETTINGS, make_problems
+from mcfo.experiments.gradients.samples import METHODS, PARAMETERS, Seconds
+from mcfo.experiments.gradients.summary import Summary, rows_of
+from mcfo.experiments.results import OtherRunError, read_rows
+
+SIZE = gradients.Preset(
+    particles=(1, 10),
+    costly_particles=1,
+    replicates=300,
+    long_particles=(10,),
+    long_replicates=20,
+    small_replicates=20,
+    pimh_replicates=20,
+)
+REAL = "iwae-10"
+
+
+def begin(out, seed):
+    """A run of which all but one job is finished; the samples are noise around 100."""
+    generator = np.random.default_rng(0)
+    problems = make_problems(SIZE.steps, seed)
+    (out / "blocks").mkdir(parents=True)
+    for name, job in make_jobs(SIZE, problems).items():
+        if name != REAL:
+            shape = (job.replicates, len(PARAMETERS))
+            samples = {setting: 100 + generator.normal(size=shape) for setting in job.problems}
+            write_block(out / "blocks" / f"{name}.npz", Block(samples, Seconds(1.0, 2.0)))
+    return problems
+
+
+def figures_of_one_setting(folder, samples, exact, summary):
+    return draw_figures(
+        folder, {place: values for place, values in samples.items() if place[0] == "r1"}, exact, summary
+    )
+
+
+def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
+    out = tmp_path / "gradients"
+    problems = begin(out, seed=3)
+    # The derivative by quadrature takes longest to compile and has a test of its own.
+    monkeypatch.setattr(gradients, "expected_bound_gradient", lambda problem: np.zeros(len(PARAMETERS)))
+    monkeypatch.setattr(gradients, "draw_figures", figures_of_one_setting)
+    report = gradients.run_size(out, SIZE, preset="tiny", seed=3, command="mcfo reproduce gradients")
+    assert report == out / "report.html"
+    rows = read_rows(out / "results.csv")
+    assert {row.setting for row in rows} == set(SETTINGS)
+    assert {row.method for row in rows} == set(METHODS)
+    assert {row.parameter for row in rows} == set(PARAMETERS)
+    assert {row.quantity for row in rows} == {"mean", "std", "exact"}
+    assert {row.particles for row in rows if row.method == "elbo"} == {1}
+    assert {row.particles for row in rows if row.method == "mcfo-pimh"} == {1}, "it stops at the costly K"
+    summary = Summary(rows)
+    for setting, problem in problems.items():
+        if setting in SETTINGS:
+            score = jax.grad(log_evidence)(problem.model, problem.sequence)
+            found = summary.at(setting, "iwae", 10, "theta_2")
+            np.testing.assert_allclose(found.exact, score.emission_matrix[0, 0], rtol=1e-10)
+            assert abs(found.mean - found.exact) < 0.5 * found.std, "at K = 10 the bias of IWAE is small"
+    assert summary.at("r1", "alternating", 10, "phi_1") == summary.at("r1", "iwae", 10, "phi_1")
+    assert abs(summary.at("r1", "mcfo-smc", 10, "phi_1").mean - 100) < 1
+    page = report.read_text()
+    assert "up to 1 particles only" in page
+    assert len(list((out / "figures").glob("*.png"))) == 4
+    assert sorted(entry.name for entry in out.iterdir()) == [
+        "config.json",
+        "errata.csv",
+        "figures",
+        "report.html",
+        "results.csv",
+    ]
+
+
+def test_another_run_is_not_resumed(tmp_path):
+    (tmp_path / "blocks").mkdir()
+    (tmp_path / "config.json").write_text('{"seed": 5}')
+    with pytest.raises(OtherRunError, match="seed"):
+        gradients.run_size(tmp_path, SIZE, preset="tiny", seed=3, command="")
+    assert (tmp_path / "config.json").read_text() == '{"seed": 5}'
+
+
+def test_verdicts_follow_the_stated_rule():
+    generator = np.random.default_rng(0)
+    exact = np.zeros(len(PARAMETERS))
+
+    def rows(method, biases):
+        return [
+            row
+            for particles, bias in zip((10, 100), biases, strict=True)
+            for row in rows_of(
+                "r1", method, particles, bias + generator.normal(size=(400, len(PARAMETERS))) / particles**0.5, exact
+            )
+        ]
+
+    summary = Summary([*rows("right", (0, 0)), *rows("stays", (1, 1)), *rows("shrinks", (3, 0.3))])
+    assert summary.verdict("r1", "right", "phi_1") == "no bias seen"
+    assert summary.verdict("r1", "stays", "phi_1") == "biased, does not shrink"
+    assert summary.verdict("r1", "shrinks", "phi_1") == "biased, shrinks"
+    assert abs(summary.slope("r1", "right", "theta_1") + 0.5) < 0.05
+
+
+def test_the_printed_analytic_gradient_is_wrong_and_the_corrected_one_right():
+    for problem in make_problems(10, 0).values():
+        exact = problem.exact()[:2]
+        np.testing.assert_allclose(analytic_score(problem, as_printed=False), exact, rtol=1e-8)
+        assert np.abs(analytic_score(problem, as_printed=True) - exact).max() > 1e-3

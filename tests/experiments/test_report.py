@@ -1,0 +1,70 @@
+"""Rows that come back as they were, and pages that carry all that they show."""
+
+import base64
+import math
+import re
+
+import pytest
+
+from mcfo.experiments.report import Report
+from mcfo.experiments.results import Row, read_rows, write_rows
+
+
+def test_rows_come_back_in_full_precision(tmp_path):
+    rows = [
+        Row("r1", "iwae", 10, "theta_1", "mean", 1 / 3, 1e-17),
+        Row("r1", "iwae", 10, "theta_1", "exact", -4.6, math.nan),
+    ]
+    path = tmp_path / "results.csv"
+    write_rows(path, rows)
+    lines = path.read_text().splitlines()
+    assert lines[0] == "setting,method,particles,parameter,quantity,value,stderr"
+    assert lines[2] == "r1,iwae,10,theta_1,exact,-4.6,"
+    first, second = read_rows(path)
+    assert first == rows[0]
+    assert second[:-1] == rows[1][:-1]
+    assert math.isnan(second.stderr)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["results.csv"]
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "results.csv"
+    path.write_text("old")
+
+    def rows():
+        yield Row("r1", "iwae", 1, "theta_1", "mean", 1.0, 1.0)
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError):
+        write_rows(path, rows())
+    assert path.read_text() == "old"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_page_is_escaped_and_carries_its_figures(tmp_path):
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG and more")
+    report = Report("K < 10 & more", summary="<script>alert(1)</script>", command="mcfo reproduce x > y")
+    report.heading("A <b> heading")
+    report.text("p(x) < 1")
+    report.findings(["one & two"])
+    report.table(["method", "value"], [["iwae", "1.0"], ["<i>", "-2"]], caption="a & b", marked={(1, 1)})
+    report.figure(picture, "what it shows", alt='a "curve"')
+    report.warning("beware of <")
+    path = tmp_path / "report.html"
+    report.write(path)
+    page = path.read_text()
+    assert "<script" not in page
+    assert "<b>" not in page
+    assert "<i>" not in page
+    assert "<title>K &lt; 10 &amp; more</title>" in page
+    assert 'class="number"><strong>-2</strong>' in page
+    assert base64.b64encode(picture.read_bytes()).decode() in page
+    assert 'alt="a &quot;curve&quot;"' in page
+    assert not re.findall(r"(?:src|href)=\"(?!data:)", page), "nothing is loaded from elsewhere"
+
+
+def test_a_row_of_another_width_is_refused():
+    report = Report("title", summary="", command="")
+    with pytest.raises(ValueError, match="2 columns"):
+        report.table(["a", "b"], [["1"]], caption="")
