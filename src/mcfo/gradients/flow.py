@@ -41,9 +41,10 @@ class Flow(NamedTuple):
 class Step(eqx.Module):
     """What a rule sees of one step: K particles, live as far as its flow says.
 
-    - `log_joint`: log p(z_t, x_t | h_t-1).
+    - `log_joint`: log p(z_t, x_t | h_t-1), of what was observed of x_t.
+    - `log_imputed`: log p of what was missing and has been drawn, given the rest; zero where nothing was.
     - `log_proposal`: log q(z_t | h_t-1, x).
-    - `log_ratio`: log_joint - log_proposal; log w_t, where nothing was imputed.
+    - `log_ratio`: log w_t = log_joint - log_proposal.
     - `log_weights`: the normalised weights after the step, log v_t.
     - `increment`: log R_t.
     - `parents`: log v_t-1 of the particles before they were resampled.
@@ -52,6 +53,7 @@ class Step(eqx.Module):
     """
 
     log_joint: LogWeights
+    log_imputed: LogWeights
     log_proposal: LogWeights
     log_weights: LogWeights
     increment: Scalar
@@ -110,12 +112,18 @@ def go_through(
             uniform = uniform_log_weights(len(move.ancestors), move.carried.dtype)
             carried = jnp.where(move.resampled, uniform, strand.log_weights)
     laws, start = (first_laws, model.start(frame.inputs)) if first else (next_laws, None)
+    # A particle of weight zero may be anywhere, and zero times an infinite derivative is NaN. A living one stands in
+    # for it, with its weight still zero.
+    dead = (move.carried == -jnp.inf) | (move.log_weights == -jnp.inf)
+    best = jnp.argmax(move.log_weights)
+    memory, noise, latents = _stand_in((memory, move.noise, move.latents), dead, best)
+    carried = jnp.where(dead, -jnp.inf, carried)
 
     def draw_all(extend: Callable[..., Drawn], shares: Any) -> Drawn:
         def one(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Any) -> Drawn:
             return extend(start if first else memory, noise, latent, imputation, share)
 
-        return jax.vmap(one)(memory, move.noise, move.latents, move.imputation, shares)
+        return jax.vmap(one)(memory, noise, latents, move.imputation, shares)
 
     shares = None
     if flow.weighted:
@@ -125,6 +133,7 @@ def go_through(
     log_weights, increment = weigh(carried, drawn.log_weight, frame)
     step = Step(
         log_joint=drawn.log_joint,
+        log_imputed=drawn.log_imputed,
         log_proposal=drawn.log_proposal,
         log_weights=log_weights,
         increment=increment,
@@ -135,6 +144,13 @@ def go_through(
     )
     after = Strand(drawn.memory, log_weights)
     return step, after if first else frame.unless_padding(after, Strand(memory, carried))
+
+
+def _stand_in(tree: Any, dead: Bool[Array, " particles"], best: Int[Array, ""]) -> Any:
+    def replace(array: Array) -> Array:
+        return jnp.where(dead.reshape(-1, *[1] * (array.ndim - 1)), array[best], array)
+
+    return jax.tree.map(replace, tree)
 
 
 def _extend(flow: Flow, model: Model, proposal: Proposal, frame: Frame, laws: Any) -> Callable[..., Drawn]:
@@ -155,11 +171,11 @@ def _extend(flow: Flow, model: Model, proposal: Proposal, frame: Frame, laws: An
             # q's own density is a function of z alone: its score has mean zero, or is accounted for by the rule.
             numbers = eqx.tree_at(lambda f: f.context, frame, stop(frame.context), is_leaf=lambda leaf: leaf is None)
             density = laws(frozen(model), frozen(proposal), stop(memory), numbers)[1]
-        latent = from_noise(law, noise)
+        live = from_noise(law, noise)
         if share is not None:
-            latent = stop(latent) + share * (latent - stop(latent))
-        drawn = draw(model, prior, density, memory, noise, frame, imputation, latent=latent)
-        # Later steps take this one's latent as given, and remember it as a number.
+            live = stop(live) + share * (live - stop(live))
+        drawn = draw(model, prior, density, memory, noise, frame, imputation, latent=live)
+        # Later steps remember the sampler's latent, as a number, also where this one was drawn anew.
         later = draw(model, prior, density, memory, noise, frame, imputation, latent=stop(latent))
         return drawn._replace(memory=later.memory)
 

@@ -2,7 +2,7 @@
 
 | | for | memory | time |
 |---|---|---|---|
-| accumulated | rules that stay within the step, Markov models | does not grow with T | best for large steps |
+| accumulated | rules that stay within the step, Markov models | does not grow with T (SMC) | best for large steps |
 | batched | the same | T x B x K | best for small steps: one wide pass after a gradient-free filter |
 | in reverse | everything else | T x B x K; with `frugal`, less, for a second forward pass | |
 
@@ -196,7 +196,8 @@ def _replaying(
 
         def move(shared: Any, memory: Any, noise: Any) -> Move:
             ancestors, resampled, carried, latents, imputation = shared
-            return Move(ancestors, resampled, memory, carried, noise, latents, imputation)
+            # What is drawn anew has weights of its own: of the dead, only those that began so are known.
+            return Move(ancestors, resampled, memory, carried, noise, latents, carried, imputation)
 
         return move(one, None, first_noise), move(rest, memory, noise)
 
@@ -281,7 +282,7 @@ def _accumulated(
 
     _, records = jax.lax.scan(body, state, (rest, source.rest))
     run = _finish(source, first_record, records)
-    return jnp.zeros((), run.log_evidence.dtype), run
+    return _stand_in(run), run
 
 
 @_accumulated.def_fwd
@@ -332,7 +333,13 @@ def _accumulate(
     (encoded,) = jax.vjp(encode, live)[1](contexts)
     gradients = jax.tree.map(jnp.add, gradients, encoded)
     run = _finish(source, first_record, records)
-    return (jnp.zeros((), run.log_evidence.dtype), run), gradients
+    return (_stand_in(run), run), gradients
+
+
+def _stand_in(run: Run) -> Scalar:
+    """For the surrogate, whose value means nothing. It depends on the run, so that `vmap` sees that it varies with what
+    the run does: a constant would get the sum of all cotangents."""
+    return jax.lax.stop_gradient(jnp.sum(run.log_evidence))
 
 
 @_accumulated.def_bwd

@@ -16,7 +16,6 @@ class _OneStep(StepRule):
     Differentiated with respect to theta it is the filter score: q reads nothing of theta but numbers.
     """
 
-    gives_filter_score: ClassVar[bool] = True
     learns: ClassVar[tuple[Side, ...]] = ("phi",)
 
     def term(self, step: Step) -> Scalar:
@@ -60,7 +59,8 @@ class StickingTheLanding(_OneStep):
 class Pathwise(StepRule):
     """∇ Σ_t log R_t through latents, weights and memories of all steps, ancestors held fixed.
 
-    Without resampling: unbiased for the derivative of the bound (ELBO, IWAE). With resampling the derivative of the
+    Without resampling: unbiased for the derivative of the bound (ELBO, IWAE), the law of values imputed for a memory
+    held fixed: their score stands in the weight, which is right as K grows. With resampling the derivative of the
     ancestors' law is missing, and the estimate is biased at every K (AESMC, FIVO, VSMC as they are used). Its memory
     grows with the length of the series. Le et al. (2018), Maddison et al. (2017), Naesseth et al. (2018).
     """
@@ -84,3 +84,7 @@ def refuse_accepted(sampler: Any) -> str | None:
             "or theta='fisher' and phi='reparameterised'."
         )
     return None
+
+
+ONE_STEP = (Reparameterised, DReG, StickingTheLanding)
+"""The rules for phi whose surrogate gives theta the filter score in the same pass."""

@@ -26,9 +26,6 @@ class Rule(eqx.Module):
     name: ClassVar[str]
     flow: ClassVar[Flow]
     learns: ClassVar[tuple[Side, ...]]
-    gives_filter_score: ClassVar[bool] = False
-    """Of a rule for phi: whether its surrogate, differentiated with respect to theta, is the filter score. Then the two
-    cost one pass."""
 
     def objection(self, sampler: Any) -> str | None:
         """Why this rule is wrong with this sampler, and what to do; None if it is right."""

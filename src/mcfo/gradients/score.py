@@ -14,7 +14,7 @@ from mcfo.gradients.pathwise import refuse_accepted
 from mcfo.gradients.rules import SEQUENCES, PathRule, Side, StepRule
 from mcfo.smc.checks import is_positive, whole_number
 from mcfo.smc.filter import SMC, inherit
-from mcfo.smc.resampling import ESSBelow, Multinomial, Never
+from mcfo.smc.resampling import Always, Multinomial, Never
 from mcfo.types import LogWeights, Scalar
 
 
@@ -37,8 +37,8 @@ class FilterScore(StepRule):
 class InclusiveKL(StepRule):
     """Σ_t Σ_i [v_t^i] log q_φ([z_t^i] | [h^i], x): NASMC's estimator for φ.
 
-    Descends KL(p(z_t | x_1:t) || q), averaged over histories. Its bias is of order 1/K; it needs no reparameterisation.
-    Gu, Ghahramani and Turner (2015).
+    Descends KL(p(z_t | h, x_t) || q(z_t | h, x)), averaged over histories h from p(h | x_1:t). Its bias is of order
+    1/K; it needs no reparameterisation. Gu, Ghahramani and Turner (2015).
     """
 
     name: ClassVar[str] = "inclusive-kl"
@@ -78,9 +78,11 @@ class Fisher(PathRule):
         self, carried: Float[Array, "particles lag"], step: Step
     ) -> tuple[Float[Array, "particles lag"], Scalar]:
         carried = inherit(carried, step.ancestors)
+        # What was imputed is a latent too: later steps remember it.
+        score = (step.log_joint + step.log_imputed)[:, None]
         if self.lag is None:
-            return carried + step.log_joint[:, None], jnp.zeros_like(step.increment)
-        recent = jnp.concatenate([carried[:, 1:], step.log_joint[:, None]], axis=1)
+            return carried + score, jnp.zeros_like(step.increment)
+        recent = jnp.concatenate([carried[:, 1:], score], axis=1)
         return recent, step.average(carried[:, 0])
 
     def finish(self, carried: Float[Array, "particles lag"], log_weights: LogWeights) -> Scalar:
@@ -120,7 +122,8 @@ class ResamplingScore(PathRule):
 
     Unbiased for the derivative of the bound E Σ_t log R_t, for multinomial resampling on a fixed schedule; its variance
     is high, and grows with K. Each ancestor's score is multiplied by all that comes after it (reward to go), less a
-    baseline that does not depend on the ancestors, so that nothing is biased. Le et al. (2018), Maddison et al. (2017).
+    baseline that does not depend on the ancestors, so that nothing is biased. Refused where missing values are imputed
+    (a model that is not Markov), whose score it lacks. Le et al. (2018), Maddison et al. (2017).
 
     **Arguments:**
 
@@ -142,12 +145,12 @@ class ResamplingScore(PathRule):
     def objection(self, sampler: Any) -> str | None:
         if not isinstance(sampler, SMC):
             return refuse_accepted(sampler)
-        if isinstance(sampler.criterion, Never):
+        if type(sampler.criterion) is Never:
             return None
-        if isinstance(sampler.criterion, ESSBelow):
+        if type(sampler.criterion) is not Always:
             return (
-                "It is right on a fixed schedule, but ESSBelow decides by the weights, whose derivative would be "
-                "missing. Use criterion=Always()."
+                f"It is right on a fixed schedule, but {type(sampler.criterion).__name__} decides by the weights, and "
+                "the derivative of that would be missing. Use criterion=Always()."
             )
         if not isinstance(sampler.resampling, Multinomial):
             return (

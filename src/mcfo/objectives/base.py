@@ -13,16 +13,17 @@ import jax.numpy as jnp
 
 from mcfo.gradients.names import RULES
 from mcfo.gradients.passes import Lane, Run, Sampler, differentiable_run
+from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.rules import Rule, Side
-from mcfo.gradients.score import FilterScore
-from mcfo.models.base import Model
+from mcfo.gradients.score import FilterScore, ResamplingScore
+from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
 from mcfo.smc.checks import check_arguments, check_fit, check_instance
 from mcfo.smc.filter import SMC
 from mcfo.smc.frames import frame_at, frames
 from mcfo.smc.pimh import PIMH
-from mcfo.types import Key, Scalar
+from mcfo.types import Key, Scalar, is_known
 
 _PHI_TAG = 0x70686900
 """Keeps the keys of phi's own run apart from those of theta's."""
@@ -54,7 +55,8 @@ class Objective(eqx.Module):
     - `phi`: how the proposal learns; None if it does not.
     - `frugal`: spend time to save memory: gradients of rules that stay within the step are accumulated in the filter's
       scan, in memory that does not grow with the length of the series; others go through each step again on the way
-      back. By default, chosen by the size of the problem.
+      back. By default the former are, where the problem is large, and the latter are not. An accumulated gradient has
+      no forward mode (`jax.jvp`).
 
     Equal samplers share one run, and equal rules one surrogate; otherwise there are two runs, each with the other side
     frozen.
@@ -65,6 +67,7 @@ class Objective(eqx.Module):
     name: str = eqx.field(static=True)
     frugal: bool | None = eqx.field(static=True)
     shares_run: bool = eqx.field(static=True)
+    shares_rule: bool = eqx.field(static=True)
 
     def __init__(
         self, theta: Estimator, phi: Estimator | None = None, *, name: str = "objective", frugal: bool | None = None
@@ -75,7 +78,8 @@ class Objective(eqx.Module):
         if phi is not None:
             check_instance(phi, Estimator, "phi", "Use Estimator(SMC(100), Reparameterised()), or None")
             _check_side(phi.rule, "phi")
-        self.shares_run = phi is None or bool(eqx.tree_equal(theta.sampler, phi.sampler))
+        self.shares_run = phi is None or _same(theta.sampler, phi.sampler)
+        self.shares_rule = phi is None or _same(theta.rule, phi.rule)
 
     @property
     def runs(self) -> int:
@@ -89,16 +93,8 @@ class Objective(eqx.Module):
         minus the rules' estimates: that of theta with respect to the model, that of phi with respect to the proposal.
         """
         check_arguments(model, proposal, key)
-        check_instance(batch, Sequence, "batch", "Read the values with Sequence.from_values, and stack() several")
-        if batch.observations.ndim == 2:
-            batch = jax.tree.map(lambda array: array[None], batch)
-        if batch.observations.ndim != 3:
-            raise ValueError(
-                f"The observations have shape {batch.observations.shape}, but (sequences, steps, dimensions) is "
-                "wanted. Use jax.vmap for more axes."
-            )
         self.check(model, proposal, batch)
-        return _loss(self, model, proposal, batch, key)
+        return _loss(self, model, proposal, _as_batch(batch), key)
 
     def check(self, model: Model, proposal: Proposal, batch: Sequence) -> None:
         """Refuses a model and a proposal that a rule cannot learn, before anything runs."""
@@ -107,7 +103,20 @@ class Objective(eqx.Module):
                 f"bootstrap() filters with the model's own prior, but got the proposal {type(proposal).__name__}. Give "
                 "Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
             )
-        _check_rules(self, model, proposal, batch)
+        _check_rules(self, model, proposal, _as_batch(batch))
+
+
+def _as_batch(batch: Any) -> Sequence:
+    """A batch of sequences, also where one came."""
+    check_instance(batch, Sequence, "batch", "Read the values with Sequence.from_values, and stack() several")
+    if batch.observations.ndim == 2:
+        return jax.tree.map(lambda array: array[None], batch)
+    if batch.observations.ndim != 3:
+        raise ValueError(
+            f"The observations have shape {batch.observations.shape}, but (sequences, steps, dimensions) is wanted. "
+            "Use jax.vmap for more axes."
+        )
+    return batch
 
 
 def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: Sequence) -> None:
@@ -119,6 +128,12 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
         proposal,
         one,
     )
+    exact = any(isinstance(one.rule, ResamplingScore) for one in (objective.theta, objective.phi) if one is not None)
+    if exact and batch.observed is not None and not isinstance(model, MarkovModel):
+        raise ValueError(
+            f"{type(model).__name__} is not Markov and values are missing, so they are imputed, and ResamplingScore "
+            "lacks the score of what is drawn. Use theta='fisher', or aesmc()."
+        )
     rigid = fits[0].rigid
     if rigid is None:
         return
@@ -143,6 +158,16 @@ def _check_side(rule: Rule, side: Side) -> None:
         raise ValueError(f"{type(rule).__name__} is no rule for {side}. Use one of: {fitting}.")
 
 
+def _same(first: Any, second: Any) -> bool:
+    """Whether two modules are equal; where arrays are being traced, whether they are the same arrays."""
+    if jax.tree.structure(first) != jax.tree.structure(second):
+        return False
+    return all(
+        one is other or (is_known((one, other)) and bool(eqx.tree_equal(one, other)))
+        for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    )
+
+
 def _has_arrays(module: Any) -> bool:
     return any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(module))
 
@@ -159,7 +184,7 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Sequenc
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
         of_phi, _ = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
         surrogate = surrogate + of_phi
-    elif theta.rule == phi.rule or _are_one(objective):
+    elif objective.shares_rule or _are_one(objective):
         surrogate, result = run(theta.sampler, (Lane(phi.rule, True, True),), key)
     else:
         # The rules differ, the particles are the same.
@@ -172,8 +197,8 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Sequenc
 def _are_one(objective: Objective) -> bool:
     """Whether phi's surrogate gives theta's gradient too. Not of an accepted sweep, whose latents phi draws anew."""
     theta, phi = objective.theta, objective.phi
-    given = phi is not None and phi.rule.gives_filter_score and isinstance(phi.sampler, SMC)
-    return given and isinstance(theta.rule, FilterScore)
+    given = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
+    return given and type(theta.rule) is FilterScore
 
 
 @jax.custom_jvp

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -49,8 +50,10 @@ def mcfo(
     )
 
 
-def elbo(*, frugal: bool | None = None) -> Objective:
+def elbo(particles: int = 1, *, frugal: bool | None = None) -> Objective:
     """The evidence lower bound, reparameterised: [`iwae`][] with one particle. Kingma and Welling (2014)."""
+    if particles != 1:
+        raise ValueError(f"The ELBO has one particle, but got {particles!r}. Use iwae({particles!r}) for more.")
     return _both(sis(1), Pathwise(), "elbo", frugal)
 
 
@@ -179,6 +182,12 @@ def objective(name: str, **options: Any) -> Objective:
     """An objective from its name, as the command line has it: `objective("mcfo", particles=100, phi="dreg")`."""
     if name not in OBJECTIVES:
         raise ValueError(f"There is no objective {name!r}. {nearest(str(name), OBJECTIVES)}")
+    known = list(inspect.signature(OBJECTIVES[name]).parameters)
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}. {nearest(option, known)}")
+    if "particles" not in options and name != "elbo":
+        raise ValueError(f"{name} needs a number of particles: objective({name!r}, particles=100).")
     return OBJECTIVES[name](**options)
 
 

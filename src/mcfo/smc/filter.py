@@ -173,7 +173,7 @@ def first_step(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, key
     log_weights, increment = weigh(uniform, drawn.log_weight, frame)
     themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
     record = Record.of(increment, log_weights, themselves, False)
-    move = Move(themselves, record.resampled, None, uniform, noise, drawn.latent, imputation)
+    move = Move(themselves, record.resampled, None, uniform, noise, drawn.latent, log_weights, imputation)
     return Outcome(State(drawn.memory, drawn.latent, log_weights), record, move)
 
 
@@ -192,7 +192,9 @@ def next_step(
     log_weights, increment = weigh(state.log_weights, drawn.log_weight, frame)
     after = frame.unless_padding(State(drawn.memory, drawn.latent, log_weights), state)
     record = Record.of(increment, after.log_weights, ancestors, resampled)
-    move = Move(ancestors, record.resampled, state.memory, state.log_weights, noise, drawn.latent, imputation)
+    move = Move(
+        ancestors, record.resampled, state.memory, state.log_weights, noise, drawn.latent, after.log_weights, imputation
+    )
     return Outcome(after, record, move)
 
 
@@ -245,12 +247,14 @@ def inherit(tree: Any, ancestors: Ancestors) -> Any:
 class Drawn(NamedTuple):
     """One particle after a step.
 
-    `log_joint` is log p(z_t, x_t | h_t-1), with what was imputed in x_t; `log_proposal` is log q(z_t | h_t-1, x);
-    `log_weight` is their difference in value, and differentiable also where the imputed values were drawn.
+    `log_joint` is log p(z_t, x_t | h_t-1) of what was observed of x_t, `log_imputed` log p of what was imputed given
+    that; `log_proposal` is log q(z_t | h_t-1, x); `log_weight` is log_joint - log_proposal, with the score of what was
+    imputed.
     """
 
     latent: Any
     log_joint: Scalar
+    log_imputed: Scalar
     log_proposal: Scalar
     log_weight: Scalar
     memory: Memory
@@ -282,7 +286,7 @@ def draw(
     log_prior, log_proposal = prior.log_prob(latent), density.log_prob(latent)
     log_joint = log_prior + log_emission
     log_weight = log_emission if density is prior else log_emission + log_prior - log_proposal
-    observation = frame.observation
+    observation, log_imputed = frame.observation, jnp.zeros_like(log_joint)
     if imputation is not None and frame.observed is not None:
         # A memory that reads x_t needs all of it. What is missing is drawn from its own law given the rest, which
         # multiplies the weight by one: the evidence stays unbiased.
@@ -292,9 +296,9 @@ def draw(
         possible = jnp.isfinite(log_emission)
         log_drawn = emission.log_prob(observation) - jnp.where(possible, log_emission, 0.0)
         log_drawn = jnp.where(possible, log_drawn, 0.0)
-        log_joint = log_joint + log_drawn
+        log_imputed = log_drawn
         log_weight = log_weight + (log_drawn - jax.lax.stop_gradient(log_drawn))
-    return Drawn(latent, log_joint, log_proposal, log_weight, model.advance(memory, latent, observation))
+    return Drawn(latent, log_joint, log_imputed, log_proposal, log_weight, model.advance(memory, latent, observation))
 
 
 def imputation_keys(model: Model, frame: Frame, keys: Keys, particles: int):
