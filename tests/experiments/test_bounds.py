@@ -22,7 +22,8 @@ from mcfo.experiments.bounds.exact_histories import (
     log_weight_ratios,
     mean,
 )
-from mcfo.experiments.bounds.measurements import Preset, make_problem, moved, prior_proposal
+from mcfo.experiments.bounds.measurements import Preset
+from mcfo.experiments.bounds.problems import make_problem, moved, prior_proposal
 from mcfo.experiments.bounds.weight_moments import (
     log_weight_moments,
     path_relative_variances,

@@ -16,8 +16,9 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 from rich.table import Table
 
 from mcfo.experiments.bounds.figures import PROPOSALS
-from mcfo.experiments.bounds.measurements import STEPS, Curve, Measurements, Preset, make_problem, measure
+from mcfo.experiments.bounds.measurements import Curve, Measurements, Preset, measure
 from mcfo.experiments.bounds.page import write_report
+from mcfo.experiments.bounds.problems import STEPS, make_problem
 from mcfo.experiments.results import Row, write_atomically, write_rows
 
 PRESETS: dict[str, Preset] = {

@@ -12,7 +12,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mcfo.experiments.bounds.exact_histories import ROUNDING
-from mcfo.experiments.bounds.measurements import STEPS, Curve, Measurements, Preset
+from mcfo.experiments.bounds.measurements import Curve, Measurements, Preset
+from mcfo.experiments.bounds.problems import STEPS
 
 PROPOSALS = {"bootstrap": "bootstrap", "wide": "optimal mean, variance × 1.5", "optimal": "optimal"}
 METHODS = {"iwae": "IWAE", "fivo": "FIVO = MCFO, SMC histories", "mcfo-exact": "MCFO, exact histories"}

@@ -15,7 +15,8 @@ from mcfo.experiments.bounds.figures import (
     draw_k_gap,
     draw_scan,
 )
-from mcfo.experiments.bounds.measurements import STEPS, Curve, Measurements, Preset
+from mcfo.experiments.bounds.measurements import Curve, Measurements, Preset
+from mcfo.experiments.bounds.problems import STEPS
 from mcfo.experiments.report import Report
 
 SIGMAS = 4.0
