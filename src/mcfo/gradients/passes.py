@@ -11,41 +11,23 @@ The sampler runs on frozen parameters in all three: it decides what is drawn, th
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
 
-from mcfo.distributions import draw_noise
 from mcfo.gradients.flow import Strand, frozen, go_through
+from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.gradients.rules import SEQUENCES, PathRule, Rule, StepRule
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
-from mcfo.smc.checks import Fit, check_fit
 from mcfo.smc.filter import (
-    SMC,
-    Keys,
-    first_step,
-    imputation_keys,
-    inherit,
-    keys_of,
-    next_step,
     split_first,
 )
-from mcfo.smc.frames import frames, step_key
-from mcfo.smc.pimh import PIMH, Chain
-from mcfo.smc.trace import Move, Record
-from mcfo.smc.weights import uniform_log_weights
-from mcfo.types import Key, LogWeights, Scalar
-
-Sampler = SMC | PIMH
-
-_FRESH = 0x66726573
-"""Keeps the noise that is drawn anew for an accepted sweep apart from the sweep's own."""
+from mcfo.smc.trace import Move
+from mcfo.types import Key, Scalar
 
 
 class Lane(eqx.Module):
@@ -54,17 +36,6 @@ class Lane(eqx.Module):
     rule: Rule
     theta: bool = eqx.field(static=True)
     phi: bool = eqx.field(static=True)
-
-
-class Run(eqx.Module):
-    """How a sampler's run over a batch went.
-
-    - `log_evidence`: log p̂(x_1:T) of each sequence; of PIMH, the mean over all sweeps.
-    - `record`: how every step went; of PIMH, in the accepted sweep.
-    """
-
-    log_evidence: Float[Array, " sequences"]
-    record: Record
 
 
 def differentiable_run(
@@ -107,121 +78,7 @@ def _is_large(sampler: Sampler, model: Model, proposal: Proposal, batch: Sequenc
     return parameters > 1000 or sequences * steps * sampler.particles > 1_000_000
 
 
-class _Data(NamedTuple):
-    """All steps of a batch, time in front; `remaining` counts the steps from each to its sequence's last."""
-
-    frames: Frame
-    remaining: Int[Array, "steps sequences"]
-
-
-class _Source(NamedTuple):
-    """Where moves come from: the filter as it runs, or a sweep that ran before.
-
-    `first` gives the state after the first step, `next` after one more, each with the record and the move.
-    """
-
-    first: Callable[[Frame], Any]
-    next: Callable[[Any, Any, Frame], Any]
-    rest: Any
-    last_log_weights: Callable[[Any], LogWeights]
-    log_evidence: Callable[[Record], Float[Array, " sequences"]]
-
-
-def _data(proposal: Proposal, batch: Sequence) -> _Data:
-    steps = _time_first(jax.vmap(lambda one: frames(proposal, one))(batch))
-    count = batch.observations.shape[1]
-    lengths = jnp.full(len(batch.observations), count) if batch.length is None else batch.length
-    return _Data(steps, lengths[None, :] - jnp.arange(count)[:, None])
-
-
-def _time_first(tree: Any) -> Any:
-    return jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), tree)
-
-
-def _source(sampler: Sampler, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key) -> _Source:
-    model, proposal, steps = frozen(model), frozen(proposal), frozen(steps)
-    fit = check_fit(model, proposal, jax.tree.map(lambda array: array[0, 0], steps))
-    if isinstance(sampler, SMC):
-        return _riding(sampler, model, proposal, steps, key, fit)
-    return _replaying(sampler, model, proposal, batch, steps, key, fit)
-
-
-def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: Key, fit: Fit) -> _Source:
-    """Moves as the filter makes them."""
-    keys = jax.vmap(jax.vmap(lambda frame: keys_of(step_key(key, frame))))(steps)
-    first_keys, rest = split_first(keys)
-
-    def first(frame: Frame):
-        return jax.vmap(lambda frame, keys: first_step(sampler, model, proposal, frame, keys, fit))(frame, first_keys)
-
-    def following(state: Any, keys: Keys, frame: Frame):
-        step = jax.vmap(lambda state, frame, keys: next_step(sampler, model, proposal, state, frame, keys, fit))
-        return step(state, frame, keys)
-
-    return _Source(
-        first,
-        following,
-        rest,
-        lambda state: state.log_weights,
-        lambda record: jnp.sum(record.log_evidence, axis=-1),
-    )
-
-
-def _replaying(
-    pimh: PIMH, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key, fit: Fit
-) -> _Source:
-    """Moves of the sweep that PIMH accepted, with fresh noise.
-
-    Acceptance chose the sweep by its noise, so a gradient through that noise is biased, also at the optimal proposal.
-    The resampled histories are the sweep's; what is drawn from them is drawn anew.
-    """
-    chains = jax.vmap(lambda one: pimh(model, proposal, one, key=key, history=True))(batch)
-
-    def moves(chain: Chain, frames: Frame):
-        history = chain.trace.require_history()
-        record = chain.trace.record
-        particles = history.ancestors.shape[-1]
-        fresh = chain.key if pimh.reuse_noise else jax.random.fold_in(chain.key, _FRESH)
-        noise_keys = jax.vmap(lambda frame: keys_of(step_key(fresh, frame)).noise)(frames)
-        own_keys = jax.vmap(lambda frame: keys_of(step_key(chain.key, frame)))(frames)
-        imputation = jax.vmap(lambda frame, keys: imputation_keys(model, frame, keys, particles))(frames, own_keys)
-        uniform = uniform_log_weights(particles, history.log_weights.dtype)
-        before = history.log_weights[:-1]
-        carried = jnp.concatenate([uniform[None], jnp.where(record.resampled[1:, None], uniform, before)])
-        markov = isinstance(model, MarkovModel)
-        memory = jax.vmap(inherit)(history.latents[:-1], history.ancestors[1:]) if markov else None
-        first_noise = draw_noise(fit.initial, particles, key=noise_keys[0])
-        noise = jax.vmap(lambda key: draw_noise(fit.step, particles, key=key))(noise_keys[1:])
-        shared = (history.ancestors, record.resampled, carried, history.latents, imputation)
-        one, rest = split_first(shared)
-
-        def move(shared: Any, memory: Any, noise: Any) -> Move:
-            ancestors, resampled, carried, latents, imputation = shared
-            # What is drawn anew has weights of its own: of the dead, only those that began so are known.
-            return Move(ancestors, resampled, memory, carried, noise, latents, carried, imputation)
-
-        return move(one, None, first_noise), move(rest, memory, noise)
-
-    first_moves, rest_moves = jax.vmap(moves, in_axes=(0, 1), out_axes=(0, 1))(chains, steps)
-    record, log_weights = _time_first((chains.trace.record, chains.trace.require_history().log_weights))
-    (first_record, first_weights), rest = split_first((record, log_weights))
-    return _Source(
-        lambda frame: (first_weights, first_record, first_moves),
-        lambda state, now, frame: (now[1], now[0], now[2]),
-        (*rest, rest_moves),
-        lambda state: state,
-        lambda record: chains.log_evidence,
-    )
-
-
-def _finish(source: _Source, first: Record, rest: Record) -> Run:
-    record = jax.tree.map(lambda one, rest: jnp.swapaxes(jnp.concatenate([one[None], rest]), 0, 1), first, rest)
-    return Run(source.log_evidence(record), record)
-
-
-def _terms(
-    lanes: tuple[Lane, ...], model: Model, proposal: Proposal, now: _Data, moves: Move, *, first: bool
-) -> Scalar:
+def _terms(lanes: tuple[Lane, ...], model: Model, proposal: Proposal, now: Data, moves: Move, *, first: bool) -> Scalar:
     """The surrogate of one step of all sequences, where no gradient crosses time."""
 
     def of_one(frame: Frame, move: Move, remaining: Any) -> Scalar:
@@ -249,8 +106,8 @@ def _batched(
     sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Sequence, key: Key
 ) -> tuple[Scalar, Run]:
     """A gradient-free filter that keeps its moves, then all steps at once."""
-    data = _data(proposal, batch)
-    source = _source(sampler, model, proposal, batch, data.frames, key)
+    data = read_data(proposal, batch)
+    source = make_source(sampler, model, proposal, batch, data.frames, key)
     first, rest = split_first(data)
     state, first_record, first_move = source.first(frozen(first.frames))
 
@@ -262,7 +119,7 @@ def _batched(
     _, (records, moves) = jax.lax.scan(body, state, (frozen(rest.frames), source.rest))
     surrogate = _terms(lanes, model, proposal, first, first_move, first=True)
     later = jax.vmap(lambda now, moves: _terms(lanes, model, proposal, now, moves, first=False))(rest, moves)
-    return surrogate + jnp.sum(later), _finish(source, first_record, records)
+    return surrogate + jnp.sum(later), finish(source, first_record, records)
 
 
 @eqx.filter_custom_vjp
@@ -271,8 +128,8 @@ def _accumulated(
 ) -> tuple[Scalar, Run]:
     """The value alone costs no gradient."""
     model, proposal = modules
-    data = _data(proposal, batch)
-    source = _source(sampler, model, proposal, batch, data.frames, key)
+    data = read_data(proposal, batch)
+    source = make_source(sampler, model, proposal, batch, data.frames, key)
     first, rest = split_first(data.frames)
     state, first_record, _ = source.first(first)
 
@@ -282,8 +139,8 @@ def _accumulated(
         return state, record
 
     _, records = jax.lax.scan(body, state, (rest, source.rest))
-    run = _finish(source, first_record, records)
-    return _stand_in(run), run
+    run = finish(source, first_record, records)
+    return _placeholder(run), run
 
 
 @_accumulated.def_fwd
@@ -297,12 +154,12 @@ def _accumulate(
 ) -> tuple[tuple[Scalar, Run], Any]:
     """The filter's scan, with the gradient of each step added up as it goes."""
     live, constant = eqx.partition(modules, perturbed)
-    data = _data(modules[1], batch)
-    source = _source(sampler, *modules, batch, data.frames, key)
+    data = read_data(modules[1], batch)
+    source = make_source(sampler, *modules, batch, data.frames, key)
     first, rest = split_first(data)
     state, first_record, first_move = source.first(first.frames)
 
-    def gradient(now: _Data, moves: Move, first: bool) -> Any:
+    def gradient(now: Data, moves: Move, first: bool) -> Any:
         contexts, other = eqx.partition(now.frames.context, eqx.is_inexact_array)
 
         def surrogate(arguments: Any) -> Scalar:
@@ -311,7 +168,7 @@ def _accumulate(
             steps = eqx.tree_at(
                 lambda f: f.context, now.frames, eqx.combine(contexts, other), is_leaf=lambda leaf: leaf is None
             )
-            return _terms(lanes, model, proposal, _Data(steps, now.remaining), moves, first=first)
+            return _terms(lanes, model, proposal, Data(steps, now.remaining), moves, first=first)
 
         return jax.grad(surrogate)((live, contexts))
 
@@ -328,16 +185,16 @@ def _accumulate(
 
     def encode(live: Any) -> Any:
         proposal = eqx.combine(live, constant)[1]
-        return eqx.filter(_data(proposal, batch).frames.context, eqx.is_inexact_array)
+        return eqx.filter(read_data(proposal, batch).frames.context, eqx.is_inexact_array)
 
     # The contexts were made once for all steps, outside of the scan; so is their share of the gradient.
     (encoded,) = jax.vjp(encode, live)[1](contexts)
     gradients = jax.tree.map(jnp.add, gradients, encoded)
-    run = _finish(source, first_record, records)
-    return (_stand_in(run), run), gradients
+    run = finish(source, first_record, records)
+    return (_placeholder(run), run), gradients
 
 
-def _stand_in(run: Run) -> Scalar:
+def _placeholder(run: Run) -> Scalar:
     """For the surrogate, whose value means nothing. It depends on the run, so that `vmap` sees that it varies with what
     the run does: a constant would get the sum of all cotangents."""
     return jax.lax.stop_gradient(jnp.sum(run.log_evidence))
@@ -358,10 +215,10 @@ def _in_reverse(
     frugal: bool,
 ) -> tuple[Scalar, Run]:
     """Ordinary reverse mode through the scan; with `frugal` each step is gone through again on the way back."""
-    data = _data(proposal, batch)
-    source = _source(sampler, model, proposal, batch, data.frames, key)
+    data = read_data(proposal, batch)
+    source = make_source(sampler, model, proposal, batch, data.frames, key)
 
-    def along(lane: Lane, strand: Any, carried: Any, now: _Data, moves: Move, first: bool):
+    def along(lane: Lane, strand: Any, carried: Any, now: Data, moves: Move, first: bool):
         def of_one(strand: Strand | None, carried: Any, frame: Frame, move: Move, remaining: Any):
             sides = _sides(lane, model, proposal, frame)
             step, after = go_through(lane.rule.flow, *sides[:2], strand, sides[2], move, remaining, first=first)
@@ -377,7 +234,7 @@ def _in_reverse(
 
         return jax.vmap(of_one, axis_name=SEQUENCES)(strand, carried, now.frames, moves, now.remaining)
 
-    def all_lanes(carries: Any, now: _Data, moves: Move, first: bool):
+    def all_lanes(carries: Any, now: Data, moves: Move, first: bool):
         strands, carried, terms = [], [], jnp.zeros((), moves.carried.dtype)
         for lane, strand, held in zip(lanes, *carries, strict=True):
             strand, held, term = along(lane, strand, held, now, moves, first)
@@ -403,4 +260,4 @@ def _in_reverse(
     for lane, held in zip(lanes, carried, strict=True):
         if isinstance(lane.rule, PathRule):
             surrogate = surrogate + jnp.sum(jax.vmap(lane.rule.finish)(held, source.last_log_weights(state)))
-    return surrogate, _finish(source, first_record, records)
+    return surrogate, finish(source, first_record, records)

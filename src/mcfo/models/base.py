@@ -66,7 +66,7 @@ def simulate(
     *,
     key: Key,
     inputs: Float[Array, "steps inputs"] | None = None,
-) -> tuple[Shaped[Array, "steps *latent"], Shaped[Array, "steps dimensions"]]:
+) -> tuple[Shaped[Array, " steps *latent"], Shaped[Array, "steps dimensions"]]:
     """Draws latents and observations of one sequence from the model."""
     if steps < 1:
         raise ValueError(f"Cannot simulate {steps} steps. Ask for at least one.")

@@ -11,8 +11,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from mcfo.gradients.moves import Run, Sampler
 from mcfo.gradients.names import RULES
-from mcfo.gradients.passes import Lane, Run, Sampler, differentiable_run
+from mcfo.gradients.passes import Lane, differentiable_run
 from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.rules import Rule, Side
 from mcfo.gradients.score import FilterScore, ResamplingScore

@@ -6,8 +6,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+from mcfo.gradients.moves import Sampler
 from mcfo.gradients.names import rule_by_name
-from mcfo.gradients.passes import Sampler
 from mcfo.gradients.pathwise import Pathwise
 from mcfo.gradients.rules import Rule
 from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore

@@ -102,7 +102,7 @@ def _backward_simulation(model: MarkovModel, history: History, sequence: Sequenc
     last_key, path_key = jax.random.split(_smoothing_key(key, sequence.number))
     last = history.latents[-1][draw_indices(history.log_weights[-1], count, key=last_key)]
 
-    def step(later: Shaped[Array, "count *latent"], now):
+    def step(later: Shaped[Array, " count *latent"], now):
         latents, log_weights, (observation, observed, inputs, present_next), key = now
 
         def log_density(latent, later_latent):

@@ -37,7 +37,7 @@ class State(eqx.Module):
     """Where a filter stands after a step: all that the next one needs, besides the data."""
 
     memory: Memory
-    latents: Shaped[Array, "particles *latent"]
+    latents: Shaped[Array, " particles *latent"]
     log_weights: LogWeights
 
     @property

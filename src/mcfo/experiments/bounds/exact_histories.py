@@ -114,7 +114,7 @@ def in_blocks(log_ratios: Float[Array, "*steps particles"], sizes: tuple[int, ..
 
 
 def controlled_mean(
-    values: Float[Array | np.ndarray, "samples *terms"], control: Float[Array | np.ndarray, "samples *terms"]
+    values: Float[Array | np.ndarray, " samples *terms"], control: Float[Array | np.ndarray, " samples *terms"]
 ) -> Estimate:
     """E[values], or of their sum over terms, freed of what control variates of mean zero explain, one for each term.
 

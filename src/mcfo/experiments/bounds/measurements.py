@@ -2,43 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
 from rich.progress import Progress
 
-from mcfo.exact.kalman import kalman_filter
 from mcfo.experiments.bounds.exact_histories import (
     Blocks,
     Estimate,
     controlled_mean,
-    exact_history_blocks,
-    in_blocks,
     mean,
 )
-from mcfo.experiments.bounds.problems import STEPS, Problem, moved
+from mcfo.experiments.bounds.problems import Problem, moved
+from mcfo.experiments.bounds.sampling import Sampled
 from mcfo.experiments.bounds.weight_moments import (
     path_relative_variances,
     relative_variances,
     second_order,
     smc_relative_variance,
 )
-from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.objectives.named import fivo, mcfo
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.sequences import Sequence
 from mcfo.smc.filter import SMC, sis
-from mcfo.smc.resampling import Always, Multinomial, Systematic
+from mcfo.smc.resampling import Always, Multinomial, Resampling, Systematic
 from mcfo.types import Key
-
-_CHUNK = 2**20
-"""Weights that are drawn at once: a few hundred megabytes at most with all that is made from them."""
 
 
 @dataclass(frozen=True)
@@ -136,7 +126,7 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
         exact[name] = _curve_of_blocks(preset.exact_particles, blocks, limit)
     smc = {
         scheme: {
-            name: sampled.smc_curve(problem, proposal, resampling, preset.smc_replicates, key=of_smc, name=name)
+            name: _smc_curve(sampled, problem, proposal, resampling, preset.smc_replicates, key=of_smc, name=name)
             for name, proposal in proposals.items()
         }
         for scheme, resampling in (("multinomial", Multinomial()), ("systematic", Systematic()))
@@ -194,127 +184,6 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
     )
 
 
-class Sampled:
-    """Draws replicates in chunks that fit into memory, and shows how far it is."""
-
-    def __init__(self, progress: Progress):
-        self._progress = progress
-
-    def exact_histories(
-        self,
-        problem: Problem,
-        proposal: AffineGaussian,
-        sequence: Sequence,
-        sizes: tuple[int, ...],
-        replicates: int,
-        *,
-        key: Key,
-        name: str,
-    ) -> Blocks:
-        """The blocks of weights with exact histories, one row a replicate."""
-        return self._repeat(
-            lambda keys: exact_history_blocks(problem.model, proposal, sequence, sizes, keys),
-            replicates,
-            sizes[-1] * sequence.steps,
-            key=key,
-            name=f"exact histories, {name}",
-        )
-
-    def paths(
-        self,
-        problem: Problem,
-        proposal: AffineGaussian,
-        sizes: tuple[int, ...],
-        replicates: int,
-        *,
-        key: Key,
-        name: str,
-    ) -> Blocks:
-        """The blocks of weights of whole paths that are never resampled."""
-        return self._repeat(
-            lambda keys: _path_blocks(problem.model, proposal, problem.sequence, sizes, keys),
-            replicates,
-            sizes[-1] * STEPS,
-            key=key,
-            name=f"IWAE, {name}",
-        )
-
-    def smc(
-        self,
-        sampler: SMC,
-        problem: Problem,
-        proposal: AffineGaussian,
-        sequence: Sequence,
-        replicates: int,
-        *,
-        key: Key,
-        name: str,
-    ) -> Float[np.ndarray, "replicates steps"]:
-        """log p̂(x_1:t) / p(x_1:t) for every t: the beginning of a run is a run on the beginning of the series."""
-        return self._repeat(
-            lambda keys: _log_ratios(sampler, problem.model, proposal, sequence, keys),
-            replicates,
-            sampler.particles * sequence.steps,
-            key=key,
-            name=name,
-        )
-
-    def smc_curve(
-        self, problem: Problem, proposal: AffineGaussian, resampling: Any, replicates: dict[int, int], *, key, name
-    ) -> Curve:
-        """The bound of SMC that resamples before every step."""
-        multinomial = isinstance(resampling, Multinomial)
-        limit = smc_relative_variance(problem.model, proposal, problem.sequence) / 2 if multinomial else np.nan
-        scheme = type(resampling).__name__.lower()
-        samples = [
-            self.smc(
-                SMC(particles, resampling, Always()),
-                problem,
-                proposal,
-                problem.sequence,
-                count,
-                key=key,
-                name=f"SMC, {scheme}, {particles} particles, {name}",
-            )[:, -1]
-            for particles, count in replicates.items()
-        ]
-        return _curve_of_samples(list(replicates), samples, [limit] * len(samples))
-
-    def _repeat(self, sample: Callable[[jax.Array], Any], replicates: int, weights: int, *, key: Key, name: str) -> Any:
-        chunk = max(1, min(replicates, _CHUNK // weights))
-        task = self._progress.add_task(name, total=replicates)
-        parts = []
-        for number in range(-(-replicates // chunk)):
-            drawn = sample(jax.random.split(jax.random.fold_in(key, number), chunk))
-            parts.append(jax.tree.map(np.asarray, drawn))
-            self._progress.update(task, completed=min(replicates, (number + 1) * chunk))
-        self._progress.remove_task(task)
-        return jax.tree.map(lambda *each: np.concatenate(each)[:replicates], *parts)
-
-
-@eqx.filter_jit
-def _log_ratios(
-    sampler: SMC, model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, keys: jax.Array
-) -> Array:
-    exact = kalman_filter(model, sequence).log_evidences
-    increments = jax.vmap(lambda key: sampler(model, proposal, sequence, key=key).record.log_evidence)(keys)
-    return jnp.cumsum(increments - exact, axis=-1)
-
-
-@eqx.filter_jit
-def _path_blocks(
-    model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, sizes: tuple[int, ...], keys: jax.Array
-) -> Blocks:
-    exact = kalman_filter(model, sequence).log_evidence
-
-    def replicate(key: Key) -> Blocks:
-        trace = sis(sizes[-1])(model, proposal, sequence, key=key)
-        log_paths = trace.state.log_weights + jnp.log(sizes[-1]) + trace.log_evidence
-        return in_blocks(log_paths - exact, sizes)
-
-    return jax.vmap(replicate)(keys)
-
-
 def _curve_of_blocks(sizes: tuple[int, ...], blocks: Blocks, limit: float) -> Curve:
     """From blocks of one estimate a step, or of one estimate a path."""
     log_ratio, excess, square = (part.reshape(*part.shape[:2], -1) for part in blocks)
@@ -328,6 +197,35 @@ def _curve_of_blocks(sizes: tuple[int, ...], blocks: Blocks, limit: float) -> Cu
         limit=[limit] * len(sizes),
         increase=[None, *(mean(totals[:, place] - totals[:, place - 1]) for place in range(1, len(sizes)))],
     )
+
+
+def _smc_curve(
+    sampled: Sampled,
+    problem: Problem,
+    proposal: AffineGaussian,
+    resampling: Resampling,
+    replicates: dict[int, int],
+    *,
+    key,
+    name,
+) -> Curve:
+    """The bound of SMC that resamples before every step."""
+    multinomial = isinstance(resampling, Multinomial)
+    limit = smc_relative_variance(problem.model, proposal, problem.sequence) / 2 if multinomial else np.nan
+    scheme = type(resampling).__name__.lower()
+    samples = [
+        sampled.smc(
+            SMC(particles, resampling, Always()),
+            problem,
+            proposal,
+            problem.sequence,
+            count,
+            key=key,
+            name=f"SMC, {scheme}, {particles} particles, {name}",
+        )[:, -1]
+        for particles, count in replicates.items()
+    ]
+    return _curve_of_samples(list(replicates), samples, [limit] * len(samples))
 
 
 def _curve_of_samples(particles: list[int], samples: list[np.ndarray], limits: list[float]) -> Curve:

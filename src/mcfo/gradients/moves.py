@@ -1,0 +1,164 @@
+"""Where the moves come from that rules go through again: a filter as it runs, or a sweep that PIMH accepted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from mcfo.distributions import draw_noise
+from mcfo.gradients.flow import frozen
+from mcfo.models.base import MarkovModel, Model
+from mcfo.proposals.base import Proposal
+from mcfo.sequences import Frame, Sequence
+from mcfo.smc.checks import Fit, check_fit
+from mcfo.smc.filter import (
+    SMC,
+    Keys,
+    first_step,
+    imputation_keys,
+    inherit,
+    keys_of,
+    next_step,
+    split_first,
+)
+from mcfo.smc.frames import frames, step_key
+from mcfo.smc.pimh import PIMH, Chain
+from mcfo.smc.trace import Move, Record
+from mcfo.smc.weights import uniform_log_weights
+from mcfo.types import Key, LogWeights
+
+Sampler = SMC | PIMH
+
+_FRESH = 0x66726573
+"""Keeps the noise that is drawn anew for an accepted sweep apart from the sweep's own."""
+
+
+class Run(eqx.Module):
+    """How a sampler's run over a batch went.
+
+    - `log_evidence`: log p̂(x_1:T) of each sequence; of PIMH, the mean over all sweeps.
+    - `record`: how every step went; of PIMH, in the accepted sweep.
+    """
+
+    log_evidence: Float[Array, " sequences"]
+    record: Record
+
+
+class Data(NamedTuple):
+    """All steps of a batch, time in front; `remaining` counts the steps from each to its sequence's last."""
+
+    frames: Frame
+    remaining: Int[Array, "steps sequences"]
+
+
+class Source(NamedTuple):
+    """Where moves come from: the filter as it runs, or a sweep that ran before.
+
+    `first` gives the state after the first step, `next` after one more, each with the record and the move.
+    """
+
+    first: Callable[[Frame], Any]
+    next: Callable[[Any, Any, Frame], Any]
+    rest: Any
+    last_log_weights: Callable[[Any], LogWeights]
+    log_evidence: Callable[[Record], Float[Array, " sequences"]]
+
+
+def read_data(proposal: Proposal, batch: Sequence) -> Data:
+    """A batch as the passes go through it, with the proposal's contexts."""
+    steps = _time_first(jax.vmap(lambda one: frames(proposal, one))(batch))
+    count = batch.observations.shape[1]
+    lengths = jnp.full(len(batch.observations), count) if batch.length is None else batch.length
+    return Data(steps, lengths[None, :] - jnp.arange(count)[:, None])
+
+
+def _time_first(tree: Any) -> Any:
+    return jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), tree)
+
+
+def make_source(sampler: Sampler, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key) -> Source:
+    """The moves of a sampler on frozen parameters: it decides what is drawn, the rules what is differentiated."""
+    model, proposal, steps = frozen(model), frozen(proposal), frozen(steps)
+    fit = check_fit(model, proposal, jax.tree.map(lambda array: array[0, 0], steps))
+    if isinstance(sampler, SMC):
+        return _riding(sampler, model, proposal, steps, key, fit)
+    return _replaying(sampler, model, proposal, batch, steps, key, fit)
+
+
+def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: Key, fit: Fit) -> Source:
+    """Moves as the filter makes them."""
+    keys = jax.vmap(jax.vmap(lambda frame: keys_of(step_key(key, frame))))(steps)
+    first_keys, rest = split_first(keys)
+
+    def first(frame: Frame):
+        return jax.vmap(lambda frame, keys: first_step(sampler, model, proposal, frame, keys, fit))(frame, first_keys)
+
+    def following(state: Any, keys: Keys, frame: Frame):
+        step = jax.vmap(lambda state, frame, keys: next_step(sampler, model, proposal, state, frame, keys, fit))
+        return step(state, frame, keys)
+
+    return Source(
+        first,
+        following,
+        rest,
+        lambda state: state.log_weights,
+        lambda record: jnp.sum(record.log_evidence, axis=-1),
+    )
+
+
+def _replaying(
+    pimh: PIMH, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key, fit: Fit
+) -> Source:
+    """Moves of the sweep that PIMH accepted, with fresh noise.
+
+    Acceptance chose the sweep by its noise, so a gradient through that noise is biased, also at the optimal proposal.
+    The resampled histories are the sweep's; what is drawn from them is drawn anew.
+    """
+    chains = jax.vmap(lambda one: pimh(model, proposal, one, key=key, history=True))(batch)
+
+    def moves(chain: Chain, frames: Frame):
+        history = chain.trace.require_history()
+        record = chain.trace.record
+        particles = history.ancestors.shape[-1]
+        fresh = chain.key if pimh.reuse_noise else jax.random.fold_in(chain.key, _FRESH)
+        noise_keys = jax.vmap(lambda frame: keys_of(step_key(fresh, frame)).noise)(frames)
+        own_keys = jax.vmap(lambda frame: keys_of(step_key(chain.key, frame)))(frames)
+        imputation = jax.vmap(lambda frame, keys: imputation_keys(model, frame, keys, particles))(frames, own_keys)
+        uniform = uniform_log_weights(particles, history.log_weights.dtype)
+        before = history.log_weights[:-1]
+        carried = jnp.concatenate([uniform[None], jnp.where(record.resampled[1:, None], uniform, before)])
+        markov = isinstance(model, MarkovModel)
+        memory = jax.vmap(inherit)(history.latents[:-1], history.ancestors[1:]) if markov else None
+        first_noise = draw_noise(fit.initial, particles, key=noise_keys[0])
+        noise = jax.vmap(lambda key: draw_noise(fit.step, particles, key=key))(noise_keys[1:])
+        shared = (history.ancestors, record.resampled, carried, history.latents, imputation)
+        one, rest = split_first(shared)
+
+        def move(shared: Any, memory: Any, noise: Any) -> Move:
+            ancestors, resampled, carried, latents, imputation = shared
+            # What is drawn anew has weights of its own: of the dead, only those that began so are known.
+            return Move(ancestors, resampled, memory, carried, noise, latents, carried, imputation)
+
+        return move(one, None, first_noise), move(rest, memory, noise)
+
+    first_moves, rest_moves = jax.vmap(moves, in_axes=(0, 1), out_axes=(0, 1))(chains, steps)
+    record, log_weights = _time_first((chains.trace.record, chains.trace.require_history().log_weights))
+    (first_record, first_weights), rest = split_first((record, log_weights))
+    return Source(
+        lambda frame: (first_weights, first_record, first_moves),
+        lambda state, now, frame: (now[1], now[0], now[2]),
+        (*rest, rest_moves),
+        lambda state: state,
+        lambda record: chains.log_evidence,
+    )
+
+
+def finish(source: Source, first: Record, rest: Record) -> Run:
+    """How it went, from the records of the first step and of the others."""
+    record = jax.tree.map(lambda one, rest: jnp.swapaxes(jnp.concatenate([one[None], rest]), 0, 1), first, rest)
+    return Run(source.log_evidence(record), record)
