@@ -4,6 +4,7 @@ __version__: str
 __all__: list[str]
 
 from mcfo.covariance import Covariance as Covariance
+from mcfo.data.tables import read_series as read_series
 from mcfo.exact.kalman import kalman_filter as kalman_filter
 from mcfo.exact.kalman import kalman_smoother as kalman_smoother
 from mcfo.gradients.pathwise import DReG as DReG
@@ -63,3 +64,12 @@ from mcfo.smc.smoothing import backward_simulation as backward_simulation
 from mcfo.smc.smoothing import draw_trajectories as draw_trajectories
 from mcfo.smc.smoothing import fixed_lag as fixed_lag
 from mcfo.smc.smoothing import genealogy as genealogy
+from mcfo.training.devices import use_every_core as use_every_core
+from mcfo.training.evaluation import evaluate as evaluate
+from mcfo.training.loop import fit as fit
+from mcfo.training.progress import ProgressBar as ProgressBar
+from mcfo.training.progress import TensorBoard as TensorBoard
+from mcfo.training.saved import load as load
+from mcfo.training.saved import load_run as load_run
+from mcfo.training.saved import save as save
+from mcfo.training.settings import Settings as Settings

@@ -12,7 +12,8 @@ from mcfo.experiments.gradients.jobs import Block, make_jobs, write_block
 from mcfo.experiments.gradients.problems import SETTINGS, make_problems
 from mcfo.experiments.gradients.samples import METHODS, PARAMETERS, Seconds
 from mcfo.experiments.gradients.summary import Summary, rows_of
-from mcfo.experiments.results import OtherRunError, read_rows
+from mcfo.experiments.results import read_rows
+from mcfo.files import OtherRunError
 
 SIZE = gradients.Preset(
     particles=(1, 10),

@@ -1,18 +1,15 @@
-"""Results in long form, and files that are whole or not there."""
+"""Results in long form."""
 
 from __future__ import annotations
 
 import csv
 import io
 import math
-import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
-
-class OtherRunError(ValueError):
-    """A folder holds the beginning of another run than the one that was asked for."""
+from mcfo.files import write_atomically
 
 
 class Row(NamedTuple):
@@ -27,15 +24,25 @@ class Row(NamedTuple):
     stderr: float
 
 
-def write_rows(path: Path, rows: Iterable[Row]) -> None:
-    """Writes the rows as CSV with a header, numbers in full precision; a standard error that is NaN is left empty."""
+def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
+    """Writes rows as CSV with a header; numbers in full precision, and nothing where a number is NaN."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(Row._fields)
+    writer.writerow(header)
     for row in rows:
-        stderr = float(row.stderr)
-        writer.writerow([*row[:-2], repr(float(row.value)), "" if math.isnan(stderr) else repr(stderr)])
+        writer.writerow([_cell(value) for value in row])
     write_atomically(path, text.getvalue().encode())
+
+
+def write_rows(path: Path, rows: Iterable[Row]) -> None:
+    """Writes the rows of an experiment; a standard error that is NaN is left empty, a value never is."""
+    write_table(path, Row._fields, ((*row[:-2], repr(float(row.value)), float(row.stderr)) for row in rows))
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, float):
+        return "" if math.isnan(value) else repr(value)
+    return value
 
 
 def read_rows(path: Path) -> list[Row]:
@@ -53,13 +60,3 @@ def read_rows(path: Path) -> list[Row]:
             )
             for line in csv.DictReader(file)
         ]
-
-
-def write_atomically(path: Path, content: bytes) -> None:
-    """Writes beside the file and renames: whoever opens it sees the old content or the new one, never a part."""
-    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)

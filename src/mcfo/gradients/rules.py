@@ -10,6 +10,7 @@ import abc
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
+import jax
 
 from mcfo.gradients.flow import Flow, Step
 from mcfo.types import LogWeights, Scalar
@@ -18,6 +19,18 @@ Side = Literal["theta", "phi"]
 
 SEQUENCES = "mcfo.sequences"
 """The name of the batch's axis, for a path rule that compares sequences (`jax.lax.psum`)."""
+
+DEVICES = "mcfo.devices"
+"""The name of the devices' axis, where several of them share a batch."""
+
+
+def all_sequences() -> tuple[str, ...]:
+    """The axes of a `jax.lax.psum` over all sequences of a batch, whichever device has them."""
+    try:
+        jax.lax.axis_size(DEVICES)
+    except NameError:
+        return (SEQUENCES,)
+    return (SEQUENCES, DEVICES)
 
 
 class Rule(eqx.Module):

@@ -11,7 +11,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.gradients.flow import Flow, Step, weighted_sum
 from mcfo.gradients.pathwise import refuse_accepted
-from mcfo.gradients.rules import SEQUENCES, PathRule, Side, StepRule
+from mcfo.gradients.rules import PathRule, Side, StepRule, all_sequences
 from mcfo.smc.checks import is_positive, whole_number
 from mcfo.smc.filter import SMC, inherit
 from mcfo.smc.resampling import Always, Multinomial, Never
@@ -184,5 +184,6 @@ class ResamplingScore(PathRule):
 def _mean_of_others(reward: Scalar, present: Bool[Array, ""]) -> Scalar:
     """The mean over the other sequences that have this step; zero if none has."""
     reward = jnp.where(present, reward, 0.0)
-    others = jax.lax.psum(present.astype(reward.dtype), SEQUENCES) - present
-    return (jax.lax.psum(reward, SEQUENCES) - reward) / jnp.maximum(others, 1.0)
+    axes = all_sequences()
+    others = jax.lax.psum(present.astype(reward.dtype), axes) - present
+    return (jax.lax.psum(reward, axes) - reward) / jnp.maximum(others, 1.0)

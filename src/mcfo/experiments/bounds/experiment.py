@@ -19,7 +19,8 @@ from mcfo.experiments.bounds.figures import PROPOSALS
 from mcfo.experiments.bounds.measurements import Curve, Measurements, Preset, measure
 from mcfo.experiments.bounds.page import write_report
 from mcfo.experiments.bounds.problems import STEPS, make_problem
-from mcfo.experiments.results import Row, write_atomically, write_rows
+from mcfo.experiments.results import Row, write_rows
+from mcfo.files import write_atomically
 
 PRESETS: dict[str, Preset] = {
     "quick": Preset(

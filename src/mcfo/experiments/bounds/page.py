@@ -17,7 +17,7 @@ from mcfo.experiments.bounds.figures import (
 )
 from mcfo.experiments.bounds.measurements import Curve, Measurements, Preset
 from mcfo.experiments.bounds.problems import STEPS
-from mcfo.experiments.report import Report
+from mcfo.reports.page import Report
 
 SIGMAS = 4.0
 """Standard errors that a statement must hold by."""

@@ -31,7 +31,8 @@ from mcfo.experiments.gradients.page import write_report
 from mcfo.experiments.gradients.problems import SETTINGS, make_problems
 from mcfo.experiments.gradients.samples import LAG, METHODS, PHI, SWEEPS, THETA, Method, Problem, Seconds
 from mcfo.experiments.gradients.summary import Summary, rows_of
-from mcfo.experiments.results import OtherRunError, Row, write_atomically, write_rows
+from mcfo.experiments.results import Row, write_rows
+from mcfo.files import OtherRunError, write_atomically
 
 PRESETS: dict[str, Preset] = {
     "quick": Preset((1, 10, 100, 1000), 1000),

@@ -19,7 +19,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 from mcfo.experiments.gradients.errata import next_increment
 from mcfo.experiments.gradients.problems import SETTINGS
 from mcfo.experiments.gradients.samples import PROGRAMS, SWEEPS, Problem, Seconds, sample
-from mcfo.experiments.results import write_atomically
+from mcfo.files import write_atomically
 from mcfo.gradients.pathwise import Reparameterised
 from mcfo.gradients.score import FilterScore, Fisher
 from mcfo.objectives.base import Estimator, Objective

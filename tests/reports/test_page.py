@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from mcfo.experiments.report import Report
 from mcfo.experiments.results import Row, read_rows, write_rows
+from mcfo.reports.page import Report
 
 
 def test_rows_come_back_in_full_precision(tmp_path):
@@ -62,6 +62,25 @@ def test_a_page_is_escaped_and_carries_its_figures(tmp_path):
     assert base64.b64encode(picture.read_bytes()).decode() in page
     assert 'alt="a &quot;curve&quot;"' in page
     assert not re.findall(r"(?:src|href)=\"(?!data:)", page), "nothing is loaded from elsewhere"
+
+
+def test_words_options_and_widths(tmp_path):
+    picture = tmp_path / "picture.png"
+    picture.write_bytes(b"\x89PNG")
+    report = Report("title", summary="", command=None)
+    report.table(["file", "value"], [["2024.csv", "1"], ["a.csv", "–"]], caption="", words={0})
+    report.warning("go on with --resume, not --<b>")
+    report.code("mcfo fit --out a<b")
+    report.figure(picture, "", alt="", width=660)
+    report.write(tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "Made by" not in page
+    assert '<td>2024.csv</td><td class="number">1</td>' in page
+    assert '<td>a.csv</td><td class="number">–</td>' in page
+    assert 'with <span class="option">--resume</span>, not --&lt;b&gt;' in page
+    assert '<pre><code>mcfo fit <span class="option">--out</span> a&lt;b</code></pre>' in page
+    assert 'style="max-width: 660px"' in page
+    assert "default-src 'none'" in page
 
 
 def test_a_row_of_another_width_is_refused():

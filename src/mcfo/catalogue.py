@@ -1,0 +1,323 @@
+"""Models by name for the command line: those of the library, begun near the data, and the user's own."""
+
+import ast
+import contextlib
+import hashlib
+import importlib.util
+import inspect
+import math
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from mcfo.files import InputError
+from mcfo.models.base import Model
+from mcfo.models.counts import PoissonCounts
+from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.models.stochastic_volatility import StochasticVolatility
+from mcfo.proposals.base import Bootstrap, Proposal
+from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.reading import float_dtype
+from mcfo.sequences import Sequence
+from mcfo.suggestions import nearest
+
+
+class Start(NamedTuple):
+    """Where learning begins; `fixed` are the dotted paths of what is not learned, such as "model.initial_mean"."""
+
+    model: Model
+    proposal: Proposal
+    fixed: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the catalogue. The keyword arguments of `build(sequences, ...)` are its options."""
+
+    summary: str
+    build: Callable[..., Start]
+
+
+def make(name: str, sequences: list[Sequence], options: Mapping[str, str | float | int]) -> Start:
+    """Builds a model of the catalogue for these series; options may be text, as they come from a command line."""
+    if name not in CATALOGUE:
+        raise InputError(f"There is no model {name!r}. {nearest(name, CATALOGUE)}")
+    build = CATALOGUE[name].build
+    known = {
+        option: parameter.annotation
+        for option, parameter in inspect.signature(build).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+    }
+    read = {}
+    for option, value in options.items():
+        if option not in known:
+            raise InputError(f"The model {name} has no option {option!r}. {nearest(option, known)}")
+        try:
+            read[option] = known[option](value)
+        except (ValueError, TypeError, OverflowError):
+            kind = "whole number" if known[option] is int else "number"
+            raise InputError(f"The option {option} must be a {kind}, but got {value!r}.") from None
+    return build(sequences, **read)
+
+
+def _linear_gaussian(sequences: list[Sequence], *, persistence: float = 0.9, signal: float = 0.5) -> Start:
+    """A hidden autoregression in each dimension, seen through noise; `signal` is its share of the data's variance."""
+    _check_between("persistence", persistence, -1.0, 1.0)
+    _check_between("signal", signal, 0.0, 1.0)
+    values = _observed(sequences)
+    for column, (low, high) in enumerate(zip(np.nanmin(values, axis=0), np.nanmax(values, axis=0), strict=True), 1):
+        if low == high:
+            raise InputError(
+                f"Column {column} of the values is constant: every one that is known is {low:g}. A Gaussian cannot "
+                "have variance zero. Leave the column out."
+            )
+    # Scaled, so that no sum of squares overflows unless the variance does.
+    scale = np.nanmax(np.abs(values), axis=0)
+    mean = np.nanmean(values / scale, axis=0) * scale
+    with np.errstate(over="ignore"):
+        variance = np.nanvar(values / scale, axis=0) * scale**2
+    transition_variance, emission_variance = (1 - persistence**2) * signal * variance, (1 - signal) * variance
+    limits = np.finfo(float_dtype())
+    for column, variances in enumerate(zip(variance, transition_variance, emission_variance, strict=True), 1):
+        # Sums and products of a few variances must be representable too.
+        for wanted in variances:
+            if not 1e6 * limits.tiny < wanted < 1e-6 * limits.max:
+                raise InputError(
+                    f"Column {column} of the values has variance {variances[0]:g}, for which the model needs one of "
+                    f"{wanted:g}: too near the limits of {float_dtype()}. Rescale the column."
+                )
+    size = len(mean)
+    model = LinearGaussian(
+        initial_mean=mean,
+        initial_covariance=variance,
+        transition_matrix=persistence * np.eye(size),
+        transition_covariance=transition_variance,
+        transition_offset=(1 - persistence) * mean,
+        emission_matrix=np.eye(size),
+        emission_covariance=emission_variance,
+    )
+    fixed = ("model.initial_mean", "model.initial_noise", "model.emission_matrix")
+    return Start(model, AffineGaussian.optimal(model), fixed)
+
+
+def _stochastic_volatility(sequences: list[Sequence], *, persistence: float = 0.95, scale: float = 0.3) -> Start:
+    """Begins at the logarithm of the mean square, since the returns of the model have mean zero."""
+    _check_between("persistence", persistence, -1.0, 1.0)
+    _check_between("scale", scale, 0.0, math.inf)
+    values = _observed(sequences)
+    largest = np.nanmax(np.abs(values), axis=0)
+    if not largest.all():
+        raise InputError(
+            f"Column {int(np.argmin(largest)) + 1} of the values is zero wherever it is known, so it has no "
+            "volatility. Leave the column out; if the zeros stand for missing values, leave their cells empty."
+        )
+    level = np.log(np.nanmean((values / largest) ** 2, axis=0)) + 2 * np.log(largest)
+    return Start(StochasticVolatility(level=level, persistence=persistence, scale=scale), Bootstrap(), ())
+
+
+def _poisson_counts(sequences: list[Sequence], *, persistence: float = 0.9, scale: float = 0.3) -> Start:
+    """Begins at the logarithm of the mean count; in a column of zeros, of half a count in all."""
+    _check_between("persistence", persistence, -1.0, 1.0)
+    _check_between("scale", scale, 0.0, math.inf)
+    for place, sequence in enumerate(sequences, 1):
+        values = _known(sequence)
+        wrong = np.argwhere(~np.isnan(values) & ((values < 0) | (values != np.floor(values))))
+        if len(wrong):
+            step, column = wrong[0]
+            raise InputError(
+                f"Series {place}, step {step + 1}, column {column + 1} of the values: {values[step, column]:g} is not "
+                "a count. The model poisson-counts wants the whole numbers 0, 1, 2, ...; use another model."
+            )
+    values = _observed(sequences)
+    total = np.maximum(np.nansum(values, axis=0), 0.5)
+    level = np.log(total / np.sum(~np.isnan(values), axis=0))
+    return Start(PoissonCounts(level=level, persistence=persistence, scale=scale), Bootstrap(), ())
+
+
+CATALOGUE: dict[str, Entry] = {
+    "linear-gaussian": Entry("real numbers: a hidden linear autoregression seen through noise", _linear_gaussian),
+    "stochastic-volatility": Entry(
+        "returns around zero: their log-variance is a hidden autoregression", _stochastic_volatility
+    ),
+    "poisson-counts": Entry("counts: their log-intensity is a hidden autoregression", _poisson_counts),
+}
+"""The models that `mcfo fit NAME` knows."""
+
+
+def _known(sequence: Sequence) -> np.ndarray:
+    """The values with NaN in place of what is missing, without padding.
+
+    In numpy: JAX would compile a program for every length.
+    """
+    steps = sequence.steps if sequence.length is None else int(sequence.length)
+    values = np.asarray(sequence.observations, np.float64)
+    observed = True if sequence.observed is None else np.asarray(sequence.observed)
+    return np.where(observed, values, np.nan)[:steps]
+
+
+def _observed(sequences: list[Sequence]) -> np.ndarray:
+    """All series below each other; each column has a known value."""
+    if not sequences:
+        raise InputError("There are no series to build a model for. Give at least one.")
+    sizes = sorted({sequence.observations.shape[1] for sequence in sequences})
+    if len(sizes) > 1:
+        raise InputError(
+            f"The series have different numbers of observed dimensions: {', '.join(map(str, sizes))}. Give every "
+            "series the same columns, with NaN in those that it lacks."
+        )
+    values = np.concatenate([_known(sequence) for sequence in sequences])
+    unknown = np.isnan(values).all(axis=0)
+    if unknown.any():
+        raise InputError(
+            f"Column {int(np.argmax(unknown)) + 1} of the values is missing at every step. Leave the column out."
+        )
+    return values
+
+
+def _check_between(name: str, value: float, low: float, high: float) -> None:
+    # As the model will hold it: 1 - 1e-9 is 1 in float32.
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.asarray(value).astype(float_dtype()))
+    if not low < rounded < high:
+        wanted = "be positive and finite" if high == math.inf else f"lie between {low:g} and {high:g}"
+        raise InputError(f"The option {name} must {wanted}, but got {value!r}.")
+
+
+def load_own(reference: str) -> Any:
+    """What `path/to/file.py:Name` names: the file is run as a module, with its folder importable meanwhile.
+
+    A file is run once, so that a model and a proposal of the same file share their classes.
+    """
+    path, name = _split(reference)
+    try:
+        source = path.read_bytes()
+    except FileNotFoundError:
+        raise InputError(f"There is no file {path}. Check the name and the folder.") from None
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    module = _run(path, source)
+    if not hasattr(module, name):
+        imported = {
+            alias.asname or alias.name.partition(".")[0]
+            for node in ast.walk(ast.parse(source))
+            if isinstance(node, ast.Import | ast.ImportFrom)
+            for alias in node.names
+        }
+        public = {known for known in vars(module) if not known.startswith("_")} - imported
+        there_are = nearest(name, public) if public else "It defines no public name."
+        raise InputError(f"There is no {name!r} in {path}. {there_are}")
+    return getattr(module, name)
+
+
+def make_own(reference: str, sequences: list[Sequence], proposal_reference: str | None = None) -> Start:
+    """The user's own model and proposal, each a class, an instance or a function of the series.
+
+    The proposal is the one that is named, or the one that the model's function returned, or `Bootstrap()`.
+    """
+    made = _made(reference, Model, sequences)
+    is_pair = isinstance(made, tuple) and len(made) == 2
+    model = _checked(reference, made[0] if is_pair else made, Model)
+    proposal = _checked(reference, made[1], Proposal) if is_pair else Bootstrap()
+    if proposal_reference is not None:
+        proposal = _checked(proposal_reference, _made(proposal_reference, Proposal, sequences), Proposal)
+    return Start(model, proposal, ())
+
+
+def _split(reference: str) -> tuple[Path, str]:
+    file, _, name = reference.rpartition(":")
+    if not file.endswith(".py") or not name.isidentifier():
+        raise InputError(f"{reference!r} names nothing in a Python file. Write path/to/file.py:Name.")
+    return Path(file), name
+
+
+def _run(path: Path, source: bytes) -> ModuleType:
+    place = str(path.resolve())
+    name = f"mcfo_own_{hashlib.sha256(place.encode() + source).hexdigest()[:16]}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, place)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    # Before the file runs: dataclasses look their module up.
+    sys.modules[name] = module
+    folder = str(path.resolve().parent)
+    sys.path.insert(0, folder)
+    try:
+        with _blaming(path):
+            # Compiled here: the loader would leave a __pycache__ beside the file, and might read an outdated one.
+            exec(compile(source, place, "exec", dont_inherit=True), vars(module))
+    except BaseException:
+        del sys.modules[name]
+        raise
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(folder)
+    return module
+
+
+@contextlib.contextmanager
+def _blaming(path: Path) -> Iterator[None]:
+    """Reports whatever the user's code raises, with the line of the file that did it or led to it."""
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        place = str(path.resolve())
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
+        if isinstance(error, SyntaxError) and error.filename == place:
+            lines.append(error.lineno)
+        where = f"{path}, line {lines[-1]}" if lines else f"{path}"
+        message = error.msg if isinstance(error, SyntaxError) else str(error)
+        what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+        raise InputError(f"{where}: {what.rstrip('.')}. Correct the file.") from error
+
+
+def _made(reference: str, wanted: type, sequences: list[Sequence]) -> Any:
+    """The instance that a reference names, or what the class or the function that it names makes."""
+    own = load_own(reference)
+    if isinstance(own, wanted):
+        return own
+    is_class = isinstance(own, type)
+    if not callable(own) or (is_class and not issubclass(own, wanted)):
+        raise InputError(
+            f"{reference} must be a {wanted.__name__}, a class derived from mcfo.{wanted.__name__}, or a function that "
+            f"takes the list of sequences and returns one, but it is {_described(own)}."
+        )
+    arguments = [] if is_class else [list(sequences)]
+    try:
+        inspect.signature(own).bind(*arguments)
+    except ValueError:
+        pass  # what is not written in Python has no signature
+    except TypeError as error:
+        remedy = (
+            f"A class is constructed without arguments: write a function that takes the list of sequences and returns "
+            f"a {wanted.__name__}, and name that one."
+            if is_class
+            else "A function is called with the list of sequences, and nothing else."
+        )
+        raise InputError(f"Cannot call {reference}: {error}. {remedy}") from error
+    with _blaming(_split(reference)[0]):
+        return own(*arguments)
+
+
+_Kind = TypeVar("_Kind")
+
+
+def _checked(reference: str, made: Any, wanted: type[_Kind]) -> _Kind:
+    if not isinstance(made, wanted):
+        pair = ", or a pair (model, proposal)" if wanted is Model else ""
+        raise InputError(
+            f"{reference} returned {_described(made)}, but an instance of mcfo.{wanted.__name__} is wanted{pair}."
+        )
+    return made
+
+
+def _described(value: Any) -> str:
+    if value is None:
+        return "None"
+    return f"the class {value.__name__}" if isinstance(value, type) else f"an object of type {type(value).__name__}"

@@ -1,0 +1,38 @@
+"""`mcfo demo`: see it learn."""
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mcfo.cli.common import Force, Seed, check_out, fail, messages
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for report and pictures; it must not exist yet.")] = Path(
+        "mcfo-demo"
+    ),
+    steps: Annotated[int, typer.Option(help="Updates of each method.", min=100, max=100_000)] = 1500,
+    particles: Annotated[int, typer.Option(help="Number of particles.", min=2, max=10_000)] = 100,
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Learn the paper's linear Gaussian model with MCFO and with AESMC, and compare with the exact answer.
+
+    It takes about a minute, and ends with a report and the next thing to try.
+    """
+    check_out(out, force)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"Cannot make the folder {out}: {error.strerror}. Choose another one with --out.")
+    if not os.access(out, os.W_OK):
+        fail(f"Cannot write into the folder {out}. Choose another one with --out.")
+    with messages():
+        from mcfo.training.devices import use_every_core
+
+        use_every_core()
+        from mcfo.demo import run
+
+        run(out, steps=steps, particles=particles, seed=seed)

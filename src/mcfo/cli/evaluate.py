@@ -1,0 +1,118 @@
+"""`mcfo evaluate`: how well a learned model explains a file."""
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from mcfo.cli.common import Seed, fail, messages
+
+
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit.", metavar="RUN")],
+    data: Annotated[Path, typer.Option(help="The series: a CSV file with a header, or an NPZ file.")],
+    particles: Annotated[int, typer.Option(help="Particles of the filter.", min=1)] = 500,
+    seed: Seed = 0,
+    model: Annotated[
+        str | None, typer.Option(help="Where your own model is, path/to/file.py:Name; not for those of the catalogue.")
+    ] = None,
+    proposal: Annotated[str | None, typer.Option(help="Where your own proposal is, path/to/file.py:Name.")] = None,
+    columns: Annotated[str | None, typer.Option(help="The value columns, by commas; all by default.")] = None,
+    series: Annotated[str | None, typer.Option(help="The column that names the series.")] = None,
+    time: Annotated[str | None, typer.Option(help="The column of times.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
+    out: Annotated[Path | None, typer.Option(help="Write the JSON into this file; it must not exist yet.")] = None,
+) -> None:
+    """Filter the series in a file with a learned model: log-likelihood, NLL per step, ESS, one-step prediction."""
+    if out is not None and out.exists():
+        fail(f"{out} exists already. Choose another file with --out.")
+    with messages():
+        _evaluate(
+            run,
+            data,
+            particles,
+            seed,
+            model,
+            proposal,
+            {"values": columns.split(",") if columns else None, "series": series, "time": time},
+            as_json,
+            out,
+        )
+
+
+def _evaluate(
+    run: Path,
+    data: Path,
+    particles: int,
+    seed: int,
+    model: str | None,
+    proposal: str | None,
+    columns: dict[str, Any],
+    as_json: bool,
+    out: Path | None,
+) -> None:
+    import jax
+    from rich.console import Console
+
+    from mcfo.data.tables import read_series
+    from mcfo.files import InputError, write_atomically
+    from mcfo.training.evaluation import evaluate as compute
+    from mcfo.training.saved import load_run
+
+    sequences = read_series(data, **columns).sequences
+    saved = load_run(run, model=model, proposal=proposal, sequences=sequences)
+    console = Console(stderr=as_json)
+    found = []
+    with console.status(f"Filtering {len(sequences)} series with {particles} particles"):
+        for one in saved.seeds:
+            try:
+                result = compute(one.model, one.proposal, sequences, particles=particles, key=jax.random.key(seed))
+            except (TypeError, ValueError) as error:
+                raise InputError(f"The model in {run} cannot filter {data}: {error}") from error
+            found.append((one.seed, result))
+    content = {
+        "run": str(run),
+        "data": str(data),
+        "particles": particles,
+        "seed": seed,
+        "seeds": [{"seed": number, **result.as_data()} for number, result in found],
+    }
+    text = json.dumps(content, indent=2, allow_nan=False)
+    if as_json:
+        print(text)
+    else:
+        console.print(evaluation_table(found, f"{run} on {data}"))
+    if out is not None:
+        try:
+            write_atomically(out, (text + "\n").encode())
+        except OSError as error:
+            raise InputError(f"Cannot write {out}: {error.strerror}. Choose another file with --out.") from error
+
+
+def evaluation_table(found: list[tuple[int, Any]], title: str) -> Any:
+    """One column for each seed."""
+    from rich.table import Table
+
+    table = Table(title=title)
+    table.add_column("")
+    for seed, _ in found:
+        table.add_column(f"seed {seed}", justify="right")
+    results = [result for _, result in found]
+    rows = {
+        "log-likelihood": [f"{one.log_evidence:.3f}" for one in results],
+        "NLL per step": [f"{one.nll_per_step:.5f}" for one in results],
+        "  exact": [_or_blank(one.exact_nll_per_step, ".5f") for one in results],
+        f"ESS of {results[0].particles}": [f"{one.ess:.1f}" for one in results],
+        "  least": [f"{one.ess_min:.1f}" for one in results],
+        "one-step RMSE": [_or_blank(one.prediction_rmse, ".4f") for one in results],
+        "collapsed series": [f"{one.collapsed} of {one.series}" for one in results],
+    }
+    for name, cells in rows.items():
+        if any(cells):
+            table.add_row(name, *cells)
+    return table
+
+
+def _or_blank(value: float | None, form: str) -> str:
+    return "" if value is None else format(value, form)

@@ -1,0 +1,44 @@
+"""The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from mcfo.cli.demo import demo
+from mcfo.cli.evaluate import evaluate
+from mcfo.cli.fit import fit
+from mcfo.cli.report import report
+from mcfo.cli.reproduce import reproduce
+
+app = typer.Typer(
+    name="mcfo",
+    help="Learn state-space models and their proposals from time series by particle methods.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+
+def _show_version(wanted: bool) -> bool:
+    if wanted:
+        print(f"mcfo {metadata.version('mcfo')}")
+        raise typer.Exit
+    return wanted
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+) -> None:
+    """What stands before the command."""
+
+
+for command in (demo, fit, evaluate, report, reproduce):
+    app.command()(command)
+
+
+def main() -> None:
+    app()

@@ -1,0 +1,95 @@
+"""Series from an NPZ file: one array for all of them, or one for each."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mcfo.data.raw import RawSeries, largest_value, too_large
+from mcfo.files import InputError
+
+
+def read_npz(path: Path) -> RawSeries:
+    """Reads `observations`, (series, steps, dimensions), with optional `lengths`; or an array for each series."""
+    arrays = _load(path)
+    if "observations" in arrays:
+        arrays = _cut(path, arrays)
+    elif not arrays:
+        raise InputError(f"{path} holds no arrays. Save the series with numpy.savez(file, observations=array).")
+    for name, values in arrays.items():
+        if values.ndim not in (1, 2):
+            raise InputError(
+                f"{path}: the array {name!r} has shape {values.shape}, but a series has shape (steps,) or (steps, "
+                "dimensions). Save several series of one length as `observations`, (series, steps, dimensions)."
+            )
+        _check_size(path, name, values)
+    names = list(arrays)
+    widths = {name: 1 if values.ndim == 1 else values.shape[1] for name, values in arrays.items()}
+    for name, width in widths.items():
+        if width != widths[names[0]]:
+            raise InputError(
+                f"{path}: the series {names[0]!r} has {widths[names[0]]} dimensions, but {name!r} has {width}. Give "
+                "every series the same, with NaN in those that it lacks."
+            )
+    return RawSeries(names, list(arrays.values()), [f"x{place + 1}" for place in range(widths[names[0]])])
+
+
+def _load(path: Path) -> dict[str, np.ndarray]:
+    """All arrays, in the order of the file."""
+    try:
+        # Opened here: where numpy fails, it does not always close what it opened.
+        with path.open("rb") as file:
+            loaded: Any = np.load(file, allow_pickle=False)
+            arrays = None if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except PermissionError:
+        raise
+    # What numpy, zipfile and zlib raise over a damaged file has no narrower base.
+    except Exception as error:
+        raise InputError(
+            f"{path} is damaged, or no NPZ file of numbers ({type(error).__name__}: {error}). Write it again with "
+            "numpy.savez, without objects."
+        ) from error
+    if arrays is None:
+        raise InputError(f"{path} holds one array without a name (.npy). Save it with numpy.savez(file, array).")
+    for name, values in arrays.items():
+        if not isinstance(values, np.ndarray):
+            raise InputError(f"{path}: {name!r} is no array. Write the file with numpy.savez.")
+    return arrays
+
+
+def _cut(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The series in `observations`, each of its length, named by their place from 1."""
+    extra = sorted(set(arrays) - {"observations", "lengths"})
+    if extra:
+        raise InputError(
+            f"{path} holds {', '.join(map(repr, extra))} beside 'observations', where only 'lengths' may stand. Leave "
+            "that out; in the observations, NaN is what is missing."
+        )
+    observations = arrays["observations"]
+    if observations.ndim != 3 or not observations.size:
+        raise InputError(
+            f"{path}: observations have shape {observations.shape}, but (series, steps, dimensions) is wanted, none of "
+            "them 0. For one series save observations[None], for one dimension observations[..., None]."
+        )
+    count, steps, _ = observations.shape
+    lengths = arrays.get("lengths", np.full(count, steps))
+    if lengths.shape != (count,) or lengths.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: lengths have shape {lengths.shape} and dtype {lengths.dtype}, but {count} whole numbers are "
+            "wanted, one for each series."
+        )
+    for place, length in enumerate(lengths, 1):
+        if not 1 <= length <= steps:
+            raise InputError(f"{path}: the length of series {place} is {length}, but it must lie from 1 to {steps}.")
+    return {str(place + 1): observations[place, : lengths[place]] for place in range(count)}
+
+
+def _check_size(path: Path, name: str, values: np.ndarray) -> None:
+    if values.dtype.kind not in "iuf":
+        return
+    size = np.abs(values, dtype=np.result_type(values.dtype, float))
+    large = np.argwhere(np.isfinite(size) & (size > largest_value()))
+    if len(large):
+        place = tuple(int(index) for index in large[0])
+        where = ", ".join(map(str, place))
+        raise InputError(f"{path}, series {name!r}, [{where}]: {too_large(f'{values[place]:g}', 'write NaN')}")

@@ -1,0 +1,167 @@
+"""The report of the learning experiment, and its table in the terminal."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mcfo.experiments.lgssm.claims import arrived, claims
+from mcfo.experiments.lgssm.methods import Preset
+from mcfo.experiments.lgssm.problem import PHI, START, THETA, TRUTH
+from mcfo.experiments.lgssm.summary import LEVELS, Learned
+from mcfo.reports.page import Report
+from mcfo.training.evaluation import Evaluation
+
+
+def write_report(
+    path: Path,
+    learned: list[Learned],
+    optimum: dict[str, float],
+    ideal: Evaluation,
+    pictures: dict[str, Path],
+    *,
+    size: Preset,
+    command: str,
+    elapsed: float,
+) -> Path:
+    """Writes the page and returns its path."""
+    particles = 100 if 100 in size.particles else size.particles[-1]
+    report = Report(
+        "Learning linear Gaussian models",
+        summary=(
+            f"A scalar model z_t = θ_1 z_t-1 + N(0, 1), x_t = θ_2 z_t + N(0, 0.01) with θ = {TRUTH} is learned from "
+            f"{size.series} series of {size.length} steps, together with its affine proposal, by "
+            f"{len({one.method for one in learned})} methods and {len(size.seeds)} seeds each. The exact optimum is "
+            "known, "
+            f"so every curve has its end beside it. It took {elapsed / 60:.1f} minutes."
+        ),
+        command=command,
+    )
+    skipped = {one.method: sum(one.skipped) for one in learned if any(one.skipped)}
+    if skipped:
+        report.warning(
+            "Updates that were not finite were skipped: "
+            + ", ".join(f"{method} {count}" for method, count in skipped.items())
+            + f" of {size.steps * len(size.seeds)}."
+        )
+    collapsed = [one.method for one in learned if any(each.collapsed for each in one.evaluations)]
+    if collapsed:
+        report.warning(f"The filter collapsed on test series with what was learned by {', '.join(collapsed)}.")
+    report.heading("What came out")
+    report.findings(claims(learned, optimum, ideal, particles))
+    report.heading("Where each method ends")
+    header, rows, marked = table(learned, optimum, ideal)
+    report.table(
+        header,
+        rows,
+        caption=(
+            "Parameters averaged over the last tenth of the steps, mean over the seeds ± standard deviation. ESS: "
+            "mean over "
+            f"all test series with {size.evaluation_particles} particles, resampled before every step. Exact NLL: "
+            "of the "
+            "learned model on the test series, by the Kalman filter. Bold: the nearest to the exact optimum, which "
+            "is the last "
+            "row. Arrived: every seed within 0.02 of theta, phi_3 and phi_4, 0.01 of the NLL, and 95 % of K."
+        ),
+        marked=marked,
+    )
+    report.heading("Curves")
+    captions = {
+        "learning": (
+            f"The paper's figure 2: learning with K = {particles}. Lines: mean over the seeds; bands: one standard "
+            "deviation."
+        ),
+        "parameters": "The paper's figure 7: theta and phi during the same runs. Dashed: the exact optimum.",
+        "particles": "The paper's figure 8: the same for each number of particles.",
+        "pimh": f"The paper's figure 9: MCFO-SMC and MCFO-PIMH, K = {size.pimh_particles}, by the number of sweeps.",
+    }
+    for name, picture in pictures.items():
+        report.figure(picture, captions[name], alt=captions[name])
+    report.heading("How it was run")
+    report.text(
+        f"The paper leaves T, the batch size and the start open. Here, for all methods alike: T = {size.length}, "
+        "batches of "
+        f"{size.batch} of {size.series} series, {size.steps} steps of Adam with a constant rate of "
+        f"{size.learning_rate}, "
+        f"start at θ = {START} and at a proposal that takes the observation for the latent (φ_1 = φ_4 = 1, the "
+        "others 0). "
+        "Learned are θ_1, θ_2 and φ_1 to φ_5; the variances of model and proposal are fixed, those of the proposal "
+        "at their "
+        f"optimum. Runs are followed on the first {size.watched} of {size.test_series} test series and evaluated on "
+        "all. "
+        "float32."
+    )
+    report.write(path)
+    return path
+
+
+def table(
+    learned: list[Learned], optimum: dict[str, float], ideal: Evaluation
+) -> tuple[list[str], list[list[str]], frozenset[tuple[int, int]]]:
+    """Header, rows and the cells nearest to the exact optimum."""
+    names = (*THETA, *PHI)
+    header = ["method", "K", *names, "ESS", "exact NLL", *(f"steps to {share:.0%}" for share in LEVELS), "arrived", "s"]
+    rows = []
+    for one in learned:
+        spread = {row.metric: row.std for row in one.summary()}
+        rows.append(
+            [
+                one.method,
+                str(one.particles),
+                *(f"{one.mean(name):.3f} ± {spread[name]:.3f}" if name in spread else "–" for name in names),
+                f"{one.mean('ess'):.2f}",
+                f"{one.mean('exact_nll_per_step'):.4f}",
+                *(_steps(one.steps_to(share)) for share in LEVELS),
+                _verdict(one, optimum, ideal),
+                f"{one.seconds:.0f}",
+            ]
+        )
+    targets = [*(optimum[name] for name in names), ideal.ess, ideal.exact_nll_per_step or math.nan]
+    metrics = (*names, "ess", "exact_nll_per_step")
+    marked = set()
+    for column, (metric, target) in enumerate(zip(metrics, targets, strict=True), 2):
+        gaps = {place: abs(one.mean(metric) - target) for place, one in enumerate(learned) if metric in one.finals()}
+        marked.add((min(gaps, key=gaps.__getitem__), column))
+    exact = [f"{optimum[name]:.3f}" for name in names]
+    nll = f"{ideal.exact_nll_per_step:.4f}"
+    rows.append(["exact", str(ideal.particles), *exact, f"{ideal.ess:.2f}", nll, "0", "0", "yes", ""])
+    return header, rows, frozenset(marked)
+
+
+def print_table(console: Console, learned: list[Learned], optimum: dict[str, float], ideal: Evaluation) -> None:
+    """The same, shorter, in the terminal."""
+    found = Table(title="Where each method ends (parameters averaged over the last tenth, mean over the seeds)")
+    for title in ("method", "K", "theta_1", "theta_2", "phi_3", "phi_4", "ESS", "exact NLL", "95 %", "99 %", "arrived"):
+        found.add_column(title, justify="left" if title == "method" else "right")
+    for one in learned:
+        values = one.finals()
+        cells = [
+            f"{one.mean(name):.3f}" if name in values else "–" for name in ("theta_1", "theta_2", "phi_3", "phi_4")
+        ]
+        found.add_row(
+            one.method,
+            str(one.particles),
+            *cells,
+            f"{one.mean('ess'):.2f}",
+            f"{one.mean('exact_nll_per_step'):.4f}",
+            *(_steps(one.steps_to(share)) for share in LEVELS),
+            _verdict(one, optimum, ideal),
+        )
+    best = [f"{optimum[name]:.3f}" for name in ("theta_1", "theta_2", "phi_3", "phi_4")]
+    found.add_row(
+        "exact", str(ideal.particles), *best, f"{ideal.ess:.2f}", f"{ideal.exact_nll_per_step:.4f}", "", "", ""
+    )
+    console.print(found)
+
+
+def _verdict(one: Learned, optimum: dict[str, float], ideal: Evaluation) -> str:
+    if "phi_3" not in one.finals():
+        return "–"
+    return "yes" if arrived(one, optimum, ideal) else "no"
+
+
+def _steps(steps: float) -> str:
+    return "never" if math.isinf(steps) else f"{steps:.0f}"

@@ -1,0 +1,248 @@
+"""What a run folder holds, read with distrust: a value of the wrong kind is missing, a broken file is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mcfo.files import InputError
+
+_SECTIONS = ("model", "objective", "data", "settings")
+"""What config.json must hold for a report to say anything."""
+_DEEPEST = 30
+_LARGEST = 1e100
+"""Numbers beyond are no result, and no axis can show them."""
+
+Curve = dict[int, tuple[np.ndarray, np.ndarray]]
+"""For each seed the steps and the values there, NaN where there is none."""
+
+
+def inside(value: Any, *names: str) -> Any:
+    """What lies in nested objects under these names, or None."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def number(value: Any) -> float | None:
+    """The value if it is a finite number of sensible size."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value) if -_LARGEST < value < _LARGEST else None
+
+
+def whole(value: Any) -> int | None:
+    """The value if it is a whole number."""
+    found = number(value)
+    return None if found is None or found != math.floor(found) else int(found)
+
+
+def text(value: Any) -> str | None:
+    """The value if it is text with something in it."""
+    return value if isinstance(value, str) and value.strip() else None
+
+
+@dataclass(frozen=True)
+class SeedResult:
+    """How one seed of a finished run ended."""
+
+    seed: int
+    skipped: int
+    best_step: int | None
+    evaluation: dict[str, Any]
+    parameters: dict[str, Any]
+
+    def value(self, name: str) -> float | None:
+        """A number of the evaluation."""
+        return number(self.evaluation.get(name))
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run folder's content. `lines` are the metrics of each seed in the order of the steps; `ended` is None before
+    the run has ended, and otherwise what results.json says beside the seeds."""
+
+    folder: Path
+    config: dict[str, Any]
+    lines: dict[int, list[dict[str, Any]]]
+    ended: dict[str, Any] | None
+    results: list[SeedResult]
+
+    @property
+    def particles(self) -> int | None:
+        """K of the objective for theta."""
+        sampler = inside(self.config, "objective", "theta", "sampler")
+        return _positive(inside(sampler, "particles")) or _positive(inside(sampler, "sampler", "particles"))
+
+    @property
+    def evaluation_particles(self) -> int | None:
+        """K of the evaluations while learning: that of the objective unless a setting says otherwise."""
+        return _positive(inside(self.config, "settings", "evaluation_particles")) or self.particles
+
+    @property
+    def step(self) -> int:
+        """The step that every seed has reached."""
+        done = whole(inside(self.ended, "steps"))
+        return done if done is not None else min((lines[-1]["step"] for lines in self.lines.values()), default=0)
+
+    @property
+    def planned(self) -> int | None:
+        """The steps that were asked for."""
+        return whole(inside(self.config, "settings", "steps"))
+
+    @property
+    def skipped(self) -> dict[int, int]:
+        """The updates that each seed skipped."""
+        if self.ended is not None:
+            return {result.seed: result.skipped for result in self.results}
+        return {seed: whole(self.last(seed, "skipped")) or 0 for seed in self.lines}
+
+    def last(self, seed: int, name: str) -> float | None:
+        """The last value of a metric that is a number."""
+        values = (number(line.get(name)) for line in reversed(self.lines.get(seed, [])))
+        return next((value for value in values if value is not None), None)
+
+    def curve(self, *names: str) -> Curve:
+        """A metric over the steps, for the seeds that have any number there."""
+        found = {}
+        for seed, lines in self.lines.items():
+            values = np.array([_or_nan(inside(line, *names)) for line in lines])
+            if np.isfinite(values).any():
+                found[seed] = (np.array([line["step"] for line in lines], float), values)
+        return found
+
+    @property
+    def watched(self) -> list[str]:
+        """The names of the watched quantities, in the order of their first line."""
+        lines = [line for lines in self.lines.values() for line in lines]
+        names = dict.fromkeys(name for line in lines for name in _object(line.get("watched")))
+        return [name for name in names if self.curve("watched", name)]
+
+
+def read_run(folder: Path) -> Run:
+    """Reads a run folder; an error says what is missing and what to do."""
+    if not folder.is_dir():
+        what = "is a file, not a folder" if folder.exists() else "does not exist"
+        raise InputError(f"{folder} {what}. A report is made of the folder that mcfo fit wrote: give that one.")
+    config = _read_config(folder)
+    ended = _read_object(folder / "results.json", "Restore it; or delete it and go on with the run with --resume.")
+    return Run(folder, config, _read_metrics(folder / "metrics.jsonl"), ended, _seed_results(ended))
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    remedy = "Restore it, or run mcfo fit again with another --out."
+    config = _read_object(path, remedy)
+    if config is None:
+        raise InputError(
+            f"{folder} holds no config.json, so it is no run. Give the folder that mcfo fit wrote (--out)."
+        )
+    if config.get("kind") != "fit":
+        there = " Its report.html is there already." if (folder / "report.html").exists() else ""
+        raise InputError(
+            f"{path} has kind {_short(config.get('kind'))}, but reports are made of runs, which have kind 'fit'."
+            f"{there} Give the folder that mcfo fit wrote (--out)."
+        )
+    missing = [name for name in _SECTIONS if not isinstance(config.get(name), dict)]
+    if missing:
+        raise InputError(f"{path} has no {' and no '.join(missing)} (an object is wanted). {remedy}")
+    return config
+
+
+def _read_object(path: Path, remedy: str) -> dict[str, Any] | None:
+    """The object in a JSON file; None if there is no file."""
+    try:
+        content = path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}. Change that, or give another folder.") from error
+    try:
+        found = _parse(content)
+    except ValueError as error:
+        raise InputError(f"{path} is not valid JSON: {error}. {remedy}") from error
+    if not isinstance(found, dict):
+        raise InputError(f"{path} holds {_short(found)}, but an object in braces is wanted. {remedy}")
+    return found
+
+
+def _parse(content: bytes) -> Any:
+    """The value; ValueError if there is none, or if it is nested so deeply that reading it could fail later."""
+    too_deep = ValueError(f"it is nested more than {_DEEPEST} deep")
+    try:
+        value = json.loads(content)
+    except RecursionError as error:
+        raise too_deep from error
+    level = [value]
+    for _ in range(_DEEPEST):
+        level = [part for outer in level for part in _parts(outer)]
+    if level:
+        raise too_deep
+    return value
+
+
+def _parts(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+def _read_metrics(path: Path) -> dict[int, list[dict[str, Any]]]:
+    """The lines of each seed by step. Where a resumed run repeated a step, the later line counts."""
+    try:
+        rows = path.read_bytes().splitlines() if path.exists() else []
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}. Change that, or give another folder.") from error
+    found: dict[int, dict[int, dict[str, Any]]] = {}
+    for place, row in enumerate(rows, 1):
+        if not row.strip():
+            continue
+        try:
+            line = _parse(row)
+        except ValueError as error:
+            if place == len(rows):
+                continue  # the process was ended in the middle of it
+            raise InputError(f"Line {place} of {path} is not valid JSON: {error}. Delete that line.") from error
+        seed, step = whole(inside(line, "seed")), whole(inside(line, "step"))
+        if seed is None or step is None:
+            raise InputError(
+                f"Line {place} of {path} is {_short(line)}, but an object with whole numbers 'seed' and 'step' is "
+                "wanted. Delete that line."
+            )
+        found.setdefault(seed, {})[step] = {**line, "seed": seed, "step": step}
+    return {seed: [lines[step] for step in sorted(lines)] for seed, lines in sorted(found.items())}
+
+
+def _seed_results(ended: dict[str, Any] | None) -> list[SeedResult]:
+    entries = inside(ended, "seeds")
+    results = []
+    for entry in entries if isinstance(entries, list) else []:
+        seed = whole(inside(entry, "seed"))
+        if seed is not None:
+            evaluation, parameters = _object(entry.get("evaluation")), _object(entry.get("parameters"))
+            skipped, best_step = whole(entry.get("skipped")) or 0, whole(entry.get("best_step"))
+            results.append(SeedResult(seed, skipped, best_step, evaluation, parameters))
+    return results
+
+
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _positive(value: Any) -> int | None:
+    found = whole(value)
+    return found if found is not None and found > 0 else None
+
+
+def _or_nan(value: Any) -> float:
+    found = number(value)
+    return math.nan if found is None else found
+
+
+def _short(value: Any) -> str:
+    """The beginning of a value, for a message."""
+    shown = json.dumps(value)
+    return shown if len(shown) <= 60 else f"{shown[:60]}..."

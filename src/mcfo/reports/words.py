@@ -1,0 +1,149 @@
+"""Numbers, lists, settings and objectives in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from mcfo.reports.folder import inside, number, text, whole
+
+MISSING = "–"
+_LONGEST = 160
+_MOST = 8
+"""Entries of a list that are written out."""
+_RULES = {
+    "DReG": "the doubly reparameterised gradient",
+    "FilterScore": "the filter score",
+    "Fisher": "Fisher's identity",
+    "InclusiveKL": "the inclusive KL",
+    "PathKL": "the inclusive KL of whole paths",
+    "Pathwise": "the pathwise gradient through the histories",
+    "Reparameterised": "the reparameterised gradient of each step",
+    "ResamplingScore": "the pathwise gradient with the score of the ancestors",
+    "StickingTheLanding": "sticking the landing",
+}
+
+
+def fixed(value: float | None, decimals: int) -> str:
+    """So many decimals; a power of ten where the number is too large for that."""
+    if value is None:
+        return MISSING
+    return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.{decimals}e}"
+
+
+def significant(value: float | None, digits: int = 4) -> str:
+    """So many significant digits, trailing zeros among them."""
+    if value is None or value == 0:
+        return MISSING if value is None else "0"
+    return f"{value:#.{digits}g}".rstrip(".") if 1e-3 <= abs(value) < 1e6 else f"{value:.{digits - 1}e}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds as people say them."""
+    if seconds < 120:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def counted(count: int, one: str, many: str | None = None) -> str:
+    """1 seed, 2 seeds; "series" are many without a change."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def listed(items: Iterable[Any], last: str = "and") -> str:
+    """a, b and c."""
+    *first, final = [str(item) for item in items] or ["none"]
+    return f"{', '.join(first)} {last} {final}" if first else final
+
+
+def seeds_named(seeds: Sequence[int]) -> str:
+    """Seed 3; seeds 0, 1 and 2; many only by the first of them."""
+    shown = [*seeds[:_MOST], f"{len(seeds) - _MOST} more"] if len(seeds) > _MOST else seeds
+    return f"{'seed' if len(seeds) == 1 else 'seeds'} {listed(shown)}"
+
+
+def shortened(value: str, longest: int = _LONGEST) -> str:
+    """The text, or its beginning."""
+    return value if len(value) <= longest else f"{value[: longest - 1]}…"
+
+
+def shape_in_words(shape: Any) -> str:
+    """64 × 32; a single number is a scalar."""
+    sizes = [whole(size) for size in shape] if isinstance(shape, list | tuple) else [None]
+    if any(size is None for size in sizes):
+        return MISSING
+    return " × ".join(str(size) for size in sizes) or "scalar"
+
+
+def settings_in_words(value: Any, name: str = "") -> list[tuple[str, str]]:
+    """Nested settings as dotted names with their values; empty objects are left out."""
+    if isinstance(value, dict):
+        parts = [settings_in_words(part, f"{name}.{key}" if name else str(key)) for key, part in value.items()]
+        return [pair for part in parts for pair in part]
+    return [(shortened(name), _value_in_words(value))]
+
+
+def _value_in_words(value: Any) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        shown = [_value_in_words(part) for part in value[:_MOST]]
+        more = [f"… ({len(value)} in all)"] if len(value) > _MOST else []
+        return shortened(", ".join([*shown, *more])) or "none"
+    return shortened(str(value)) or "empty"
+
+
+def objective_in_words(objective: Any) -> str:
+    """What is estimated how, for model and proposal."""
+    sides = []
+    for side, what in (("theta", "the model"), ("phi", "the proposal")):
+        estimator = inside(objective, side)
+        if isinstance(estimator, dict):
+            sides.append(f"{what} is learned by {_rule_in_words(estimator)}, from {_sampler_in_words(estimator)}")
+        elif isinstance(objective, dict) and side in objective:
+            sides.append(f"{what} is not learned")
+    name = shortened(text(inside(objective, "name")) or "without a name", 80)
+    return f"Objective {name}: {'; '.join(sides) or 'config.json says no more of it'}."
+
+
+def _rule_in_words(estimator: Any) -> str:
+    rule = inside(estimator, "rule")
+    kind = text(inside(rule, "kind")) or text(inside(rule, "name")) or text(rule) or "a rule that is not named"
+    return _RULES.get(kind, shortened(kind)) + _options(rule, ("kind", "name"))
+
+
+def _sampler_in_words(estimator: Any) -> str:
+    sampler = inside(estimator, "sampler")
+    kind = text(inside(sampler, "kind"))
+    if kind == "PIMH":
+        sweeps = whole(inside(sampler, "sweeps")) or 0
+        return f"PIMH with {counted(sweeps, 'sweep')} of {_sampler_in_words(sampler)}"
+    particles = whole(inside(sampler, "particles"))
+    size = "particles" if particles is None else counted(particles, "particle")
+    if kind != "SMC":
+        return f"{shortened(kind or 'a sampler that is not named')} with {size}"
+    criterion = inside(sampler, "criterion")
+    when = text(inside(criterion, "kind")) or text(criterion)
+    if when == "Never":
+        return f"importance sampling with {size}, never resampled"
+    scheme = text(inside(sampler, "resampling", "kind")) or text(inside(sampler, "resampling"))
+    threshold = number(inside(criterion, "threshold"))
+    moment = {
+        "Always": " at every step",
+        "ESSBelow": "" if threshold is None else f" where the ESS is below {threshold:.0%} of K",
+    }.get(when or "", "")
+    how = f" ({shortened(scheme).lower()} resampling{moment})" if scheme else ""
+    return f"a particle filter with {size}{how}"
+
+
+def _options(value: Any, known: tuple[str, ...]) -> str:
+    pairs = (
+        settings_in_words({key: part for key, part in value.items() if key not in known and part is not None})
+        if isinstance(value, dict)
+        else []
+    )
+    return f" ({', '.join(f'{name} {part}' for name, part in pairs)})" if pairs else ""

@@ -1,0 +1,74 @@
+"""Everything that determines a run, as data."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcfo.sequences import Sequence
+from mcfo.training.parameters import describe, digest, named_arrays
+from mcfo.training.trainer import Trainer
+
+_PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
+
+
+def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
+    """What goes into config.json.
+
+    **Arguments:**
+
+    - `about`: what the caller knows beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
+      (files), "command".
+    """
+    modules, objective = trainer.modules, trainer.objective
+    return {
+        "kind": "fit",
+        "command": about.get("command"),
+        "model": {
+            "name": type(modules.model).__name__,
+            **about.get("model", {}),
+            "class": type(modules.model).__name__,
+            "parameters": _shapes(modules.model, "model"),
+            "fixed": list(trainer.settings.fixed),
+            "start": digest(modules.model),
+        },
+        "proposal": {
+            "name": type(modules.proposal).__name__,
+            **about.get("proposal", {}),
+            "class": type(modules.proposal).__name__,
+            "parameters": _shapes(modules.proposal, "proposal"),
+            "start": digest(modules.proposal),
+        },
+        "objective": {
+            "name": objective.name,
+            "theta": describe(objective.theta),
+            "phi": describe(objective.phi),
+            "frugal": objective.frugal,
+        },
+        "data": _data(trainer.data, about.get("data")),
+        "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
+        "settings": trainer.settings.as_data(),
+        "devices": trainer.devices,
+        "precision": str(jnp.zeros(()).dtype),
+        "versions": {name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def _shapes(module: Any, side: str) -> dict[str, list[int]]:
+    return {f"{side}.{name}": list(array.shape) for name, array in named_arrays(module).items()}
+
+
+def _data(batch: Sequence, file: Any) -> dict[str, Any]:
+    series, longest, dimensions = batch.observations.shape
+    steps = series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
+    return {
+        "file": file,
+        "series": series,
+        "steps": steps,
+        "dimensions": dimensions,
+        "sha256": digest(jax.tree.map(np.asarray, batch)),
+    }

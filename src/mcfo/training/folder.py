@@ -1,0 +1,199 @@
+"""The folder of a run: what determines it, how it went, where it stands, what came out."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mcfo.files import InputError, OtherRunError, RunError, write_atomically
+from mcfo.training.checkpoints import Checkpoints
+from mcfo.training.step import State
+
+_IGNORED = ("command",)
+"""Entries of config.json that say how the run was called, not what it is."""
+
+
+class RunFolder:
+    """A folder with `config.json`, `metrics.jsonl` and `checkpoints/`; at the end also `results.json` and `model.npz`.
+
+    **Arguments:**
+
+    - `config`: everything that determines the run.
+    - `resume`: go on with a run that was interrupted: it must have the same configuration.
+    """
+
+    def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool):
+        self.path = path
+        self.config = json.loads(json.dumps(config))
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is not a folder. Choose another one.")
+        if resume:
+            self._check_same()
+        elif path.exists() and any(path.iterdir()):
+            raise InputError(
+                f"{path} exists already. Choose another folder, or go on with the run in it by --resume (in Python, "
+                "resume=True)."
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self.write_json("config.json", self.config)
+            self._metrics = (path / "metrics.jsonl").open("ab")
+        except OSError as error:
+            raise InputError(f"Cannot write into {path}: {error.strerror}. Choose another folder.") from error
+        self._checkpoints = Checkpoints(path / "checkpoints")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run in it has ended."""
+        return (self.path / "results.json").exists()
+
+    def restore(self, like: State) -> tuple[State, float, list[dict[str, Any]]]:
+        """The state to go on from, the seconds it took and the lines of the metrics up to it."""
+        found = self._checkpoints.restore(like)
+        state, seconds = (like, 0.0) if found is None else found
+        lines = [line for line in read_metrics(self.path) if line["step"] <= int(state.step)]
+        # What was logged after the checkpoint will be logged again.
+        content = "".join(json.dumps(line) + "\n" for line in lines)
+        self._metrics.close()
+        write_atomically(self.path / "metrics.jsonl", content.encode())
+        self._metrics = (self.path / "metrics.jsonl").open("ab")
+        return state, seconds, lines
+
+    def log(self, lines: list[dict[str, Any]]) -> None:
+        """Appends to the metrics."""
+        try:
+            self._metrics.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+            self._metrics.flush()
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+
+    def checkpoint(self, state: State, *, seconds: float, nll_per_step: float | None) -> None:
+        """Keeps the state; the metrics up to it are on the disk before."""
+        try:
+            os.fsync(self._metrics.fileno())
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+        self._checkpoints.save(state, seconds=seconds, nll_per_step=nll_per_step)
+
+    def finish(self, results: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Writes what came out; the results last, for they say that the run has ended."""
+        try:
+            write_arrays(self.path / "model.npz", arrays)
+            self.write_json("results.json", results)
+        except OSError as error:
+            raise self._cannot_write("the results", error) from error
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """One of the folder's JSON files, whole or not at all."""
+        text = json.dumps(content, indent=2, allow_nan=False)
+        write_atomically(self.path / name, (text + "\n").encode())
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._metrics.close()
+        self._checkpoints.close()
+
+    def _check_same(self) -> None:
+        if not (self.path / "config.json").exists():
+            if self.path.exists() and any(not _is_remnant(one) for one in self.path.iterdir()):
+                raise InputError(f"{self.path} holds no run to resume: there is no config.json in it.")
+            return  # it was interrupted before it had begun
+        found = read_json(self.path / "config.json")
+        different = differences(
+            {name: value for name, value in self.config.items() if name not in _IGNORED},
+            {name: value for name, value in found.items() if name not in _IGNORED},
+        )
+        if different:
+            shown = "; ".join(f"{name} was {old!r} and is {new!r}" for name, new, old in different[:4])
+            raise OtherRunError(
+                f"{self.path} holds a run with another configuration: {shown}. Resume with the configuration in "
+                f"{self.path / 'config.json'}, or choose another folder."
+            )
+        # What the run was called with stays as it was.
+        self.config["command"] = found.get("command")
+
+    def _cannot_write(self, what: str, error: OSError) -> RunError:
+        return RunError(
+            f"Cannot write {what} into {self.path}: {error.strerror}. What was kept before is whole. Free some "
+            "space and "
+            "go on with --resume (in Python, resume=True)."
+        )
+
+
+def _is_remnant(path: Path) -> bool:
+    """Whether a file was being written when its process ended."""
+    return path.name.startswith(".") and path.name.endswith(".part")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise InputError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__}, but an object is wanted.")
+    return content
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the metrics; a last one that was torn by a kill is left out."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = []
+    texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, text in enumerate(texts, 1):
+        if not text:
+            continue
+        try:
+            lines.append(json.loads(text))
+        except ValueError as error:
+            if number < len(texts):
+                raise InputError(f"Line {number} of {path} is not JSON: {error}.") from error
+    return lines
+
+
+def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Named arrays as an NPZ file without pickles, whole or not at all."""
+    content = io.BytesIO()
+    np.savez(content, **{name: np.asarray(array) for name, array in arrays.items()})  # pyright: ignore[reportArgumentType]
+    write_atomically(path, content.getvalue())
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """What [`write_arrays`][] wrote. Files are untrusted: pickled objects are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except Exception as error:
+        raise InputError(f"{path} is damaged, or no file of arrays: {error}.") from error
+
+
+def differences(new: Any, old: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Where two configurations differ: dotted path, new and old value."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        names = sorted(new.keys() | old.keys())
+        return [
+            one
+            for name in names
+            for one in differences(new.get(name), old.get(name), f"{path}.{name}" if path else name)
+        ]
+    return [] if new == old else [(path, new, old)]
+
+
+def finite(value: Any) -> float | None:
+    """A number for JSON; None where it is not finite."""
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,196 @@
+"""How a model is to be learned: one frozen record, checked when it is made, and the optimiser that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import optax
+
+from mcfo.files import InputError
+from mcfo.suggestions import nearest
+
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "constant": optax.constant_schedule,
+    "cosine": optax.cosine_decay_schedule,
+    "exponential": optax.exponential_decay,
+    "linear": optax.linear_schedule,
+    "warmup-cosine": optax.warmup_cosine_decay_schedule,
+}
+"""Learning rates over the steps; `schedule_options` are the arguments of the optax function."""
+
+_NEED_MORE = {"lbfgs", "polyak_sgd"}
+"""Optimisers that ask for the loss itself at every update, which is a noisy estimate here."""
+
+
+def optimisers() -> dict[str, Callable[..., optax.GradientTransformation]]:
+    """Every optimiser of optax that needs a learning rate and gradients, by name."""
+    return {
+        name: made
+        for name, made in vars(optax).items()
+        if inspect.isfunction(made)
+        and next(iter(inspect.signature(made).parameters), None) == "learning_rate"
+        and name not in _NEED_MORE
+    }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything about a training run that is not data, model, proposal or objective.
+
+    **Arguments:**
+
+    - `steps`: updates of the parameters.
+    - `batch`: sequences in each update; all of them if there are fewer.
+    - `seeds`: one run for each, side by side in one program. A seed decides the order of the data and all noise.
+    - `optimiser`: the name of an optimiser in optax, with `optimiser_options`; or an optax transformation, which then
+      brings its own learning rate.
+    - `learning_rate`, `schedule`, `schedule_options`: the rate, or its course over the steps: `"cosine"` decays to zero
+      at the last step unless the options say otherwise.
+    - `clip`: the largest global norm of a gradient; larger ones are scaled down to it.
+    - `fixed`: what is not learned: dotted paths, `("model.initial_noise", "proposal.noise")`.
+    - `log_every`: updates that make one line of the metrics, which holds their means.
+    - `evaluate_every`: updates between evaluations on the validation data (a twentieth of the steps by default).
+    - `evaluation_particles`: K of the evaluations; by default that of the objective.
+    - `patience`: stop after so many evaluations without a better one; None never stops early.
+    - `average`: the share of the last steps over which the parameters are averaged.
+    - `select`: which parameters the run ends with: "best" on the validation data, "average", or "last". By default
+      "best" where there are validation data and "average" where there are none.
+    - `devices`: how many devices share a batch; by default as many as divide it.
+    """
+
+    steps: int = 2000
+    batch: int = 10
+    seeds: tuple[int, ...] = (0,)
+    optimiser: Any = "adam"
+    learning_rate: float = 0.01
+    optimiser_options: Mapping[str, Any] = field(default_factory=dict)
+    schedule: str = "constant"
+    schedule_options: Mapping[str, Any] = field(default_factory=dict)
+    clip: float | None = None
+    fixed: tuple[str, ...] = ()
+    log_every: int = 10
+    evaluate_every: int | None = None
+    evaluation_particles: int | None = None
+    patience: int | None = None
+    average: float = 0.1
+    select: str | None = None
+    devices: int | None = None
+
+    def __post_init__(self):
+        for name in ("steps", "batch", "log_every"):
+            _require_whole(name, getattr(self, name), 1)
+        for name in ("evaluate_every", "evaluation_particles", "patience", "devices"):
+            if getattr(self, name) is not None:
+                _require_whole(name, getattr(self, name), 1)
+        seeds = (self.seeds,) if isinstance(self.seeds, int) else tuple(self.seeds)
+        object.__setattr__(self, "seeds", seeds)
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise InputError(f"The seeds must be different numbers, at least one, but got {seeds}.")
+        for seed in seeds:
+            _require_whole("seed", seed, 0, 2**31 - 1)
+        object.__setattr__(self, "fixed", (self.fixed,) if isinstance(self.fixed, str) else tuple(self.fixed))
+        if not (isinstance(self.average, int | float) and 0 <= self.average <= 1):
+            raise InputError(f"average is a share of the steps, from 0 to 1, but got {self.average!r}.")
+        if self.clip is not None and not self.clip > 0:
+            raise InputError(f"clip is a positive norm, or None, but got {self.clip!r}.")
+        if self.select not in (None, "best", "average", "last"):
+            raise InputError(f"select is 'best', 'average' or 'last', but got {self.select!r}.")
+        self.transformation()
+
+    @classmethod
+    def make(cls, options: Mapping[str, Any]) -> Settings:
+        """Settings from keywords; an unknown one suggests the nearest."""
+        known = [one.name for one in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                raise InputError(f"There is no setting {name!r}. {nearest(name, known)}")
+        return cls(**options)
+
+    @property
+    def evaluation_interval(self) -> int:
+        """Steps between evaluations, in whole lines of the metrics."""
+        wanted = self.evaluate_every or max(1, self.steps // 20)
+        return self.log_every * max(1, round(wanted / self.log_every))
+
+    @property
+    def averaged_from(self) -> int:
+        """The first step whose parameters enter the average."""
+        return self.steps - max(1, round(self.steps * self.average))
+
+    def transformation(self) -> optax.GradientTransformation:
+        """The optimiser, with its schedule and clipping."""
+        made = self.optimiser
+        if isinstance(made, str):
+            made = self._named_optimiser()
+        elif not isinstance(made, optax.GradientTransformation):
+            raise InputError(
+                f"The optimiser is {made!r}, but a name ('adam') or an optax transformation (optax.adam(0.01)) is "
+                "wanted."
+            )
+        return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
+
+    def as_data(self) -> dict[str, Any]:
+        """What goes into config.json."""
+        data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        if not isinstance(self.optimiser, str):
+            data["optimiser"] = "an optax transformation made in Python"
+            del data["learning_rate"], data["schedule"]
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+
+    def _named_optimiser(self) -> optax.GradientTransformation:
+        known = optimisers()
+        if self.optimiser not in known:
+            raise InputError(f"There is no optimiser {self.optimiser!r}. {nearest(self.optimiser, known)}")
+        if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < math.inf):
+            raise InputError(f"The learning rate must be a positive number, but got {self.learning_rate!r}.")
+        made = known[self.optimiser]
+        _check_options(self.optimiser, made, self.optimiser_options)
+        return _call(self.optimiser, made, {"learning_rate": self._rate(), **self.optimiser_options})
+
+    def _rate(self) -> Any:
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"There is no schedule {self.schedule!r}. {nearest(self.schedule, SCHEDULES)}")
+        made = SCHEDULES[self.schedule]
+        _check_options(self.schedule, made, self.schedule_options)
+        options: dict[str, Any] = {
+            "constant": {"value": self.learning_rate},
+            "cosine": {"init_value": self.learning_rate, "decay_steps": self.steps},
+            "exponential": {
+                "init_value": self.learning_rate,
+                "transition_steps": self.steps,
+                "decay_rate": 0.01,
+            },
+            "linear": {"init_value": self.learning_rate, "end_value": 0.0, "transition_steps": self.steps},
+            "warmup-cosine": {
+                "init_value": 0.0,
+                "peak_value": self.learning_rate,
+                "warmup_steps": max(1, self.steps // 20),
+                "decay_steps": max(2, self.steps),
+            },
+        }[self.schedule]
+        return _call(self.schedule, made, options | dict(self.schedule_options))
+
+
+def _require_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise InputError(f"{name} must be a whole number, at least {least}{limit}, but got {value!r}.")
+
+
+def _check_options(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    known = [one for one in inspect.signature(made).parameters if one != "learning_rate"]
+    for option in options:
+        if option not in known:
+            raise InputError(f"{name} has no option {option!r}. {nearest(option, known)}")
+
+
+def _call(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    try:
+        return made(**options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"optax cannot make {name} with {dict(options)}: {error}. Change its options.") from error

@@ -1,0 +1,320 @@
+"""Models by name: where they begin, what they refuse, and the user's own."""
+
+import operator
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mcfo import AffineGaussian, Bootstrap, LinearGaussian, PoissonCounts, Sequence, StochasticVolatility
+from mcfo.catalogue import CATALOGUE, load_own, make, make_own
+from mcfo.files import InputError
+from mcfo.smc.checks import check_fit
+from mcfo.smc.frames import frame_at, frames
+
+REAL = [
+    Sequence.from_values([[1.0, 10.0], [2.0, np.nan], [np.nan, 30.0]]),
+    Sequence.from_values([[6.0, 20.0]], number=1).pad(4),
+]
+COUNTS = [Sequence.from_values([[0, 0], [4, 0]]), Sequence.from_values([[np.nan, 0.0], [5.0, 0.0]], number=1)]
+MEAN, VARIANCE = np.array([3.0, 20.0]), np.array([14 / 3, 200 / 3])
+
+
+def refused(call, message, *arguments):
+    with pytest.raises(InputError, match=re.escape(message)):
+        call(*arguments)
+
+
+@pytest.mark.parametrize("name", CATALOGUE)
+@pytest.mark.parametrize("x64", [True, False])
+def test_every_entry_fits_its_data(name, x64):
+    with jax.enable_x64(x64):
+        sequences = [Sequence.from_values([[0, 0], [4, 0], [1, 2]]), Sequence.from_values([[1, 3]], number=1)]
+        start = make(name, sequences, {})
+        frame = frame_at(frames(start.proposal, sequences[0]), 0)
+        check_fit(start.model, start.proposal, frame)
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((start.model, start.proposal)))
+        for path in start.fixed:
+            assert jax.tree.leaves(operator.attrgetter(path)(start)), f"{path} holds nothing"
+    assert "\n" not in CATALOGUE[name].summary
+
+
+def test_linear_gaussian_has_the_moments_of_the_data():
+    start = make("linear-gaussian", REAL, {"persistence": "0.8", "signal": 0.25})
+    model = start.model
+    assert isinstance(model, LinearGaussian)
+    assert isinstance(start.proposal, AffineGaussian)
+    assert start.fixed == ("model.initial_mean", "model.initial_noise", "model.emission_matrix")
+    np.testing.assert_allclose(model.initial_mean, MEAN)
+    np.testing.assert_allclose(model.initial_noise.matrix, np.diag(VARIANCE))
+    stationary_mean = np.linalg.solve(np.eye(2) - model.transition_matrix, model.transition_offset)
+    np.testing.assert_allclose(stationary_mean, MEAN)
+    stationary_variance = model.transition_noise.matrix / (1 - 0.8**2)
+    np.testing.assert_allclose(stationary_variance, np.diag(0.25 * VARIANCE))
+    np.testing.assert_allclose(stationary_variance + model.emission_noise.matrix, np.diag(VARIANCE))
+    np.testing.assert_array_equal(model.emission_matrix, np.eye(2))
+
+
+def test_stochastic_volatility_begins_at_the_mean_square():
+    start = make("stochastic-volatility", REAL, {"persistence": 0.5, "scale": "0.2"})
+    assert isinstance(start.model, StochasticVolatility)
+    assert isinstance(start.proposal, Bootstrap)
+    np.testing.assert_allclose(start.model.log_variance.level, np.log(VARIANCE + MEAN**2))
+    np.testing.assert_allclose(start.model.log_variance.persistence, 0.5)
+    np.testing.assert_allclose(start.model.log_variance.scale, 0.2)
+
+
+def test_poisson_counts_begin_at_the_mean_count():
+    start = make("poisson-counts", COUNTS, {})
+    assert isinstance(start.model, PoissonCounts)
+    np.testing.assert_allclose(start.model.log_intensity.level, np.log([3.0, 0.5 / 4]))
+
+
+@pytest.mark.parametrize("name", ["linear-gaussian", "stochastic-volatility"])
+def test_large_and_small_numbers_do_not_overflow(name):
+    for scale in (1e-120, 1e120, 1e140):
+        start = make(name, [Sequence.from_values(np.array([1.0, -2.0, 3.0] * 100) * scale)], {})
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((start.model, start.proposal)))
+
+
+ONES, ZEROS = Sequence.from_values([[1.5, 0.1], [2.0, 0.1], [2.5, 0.1]]), Sequence.from_values([0.0, np.nan, 0.0])
+HALF_KNOWN = Sequence.from_values([[1.0, np.nan], [2.0, np.nan]])
+
+
+@pytest.mark.parametrize(
+    ("name", "sequences", "options", "message"),
+    [
+        ("linear-gausian", REAL, {}, "There is no model 'linear-gausian'. Did you mean 'linear-gaussian'?"),
+        ("linear-gaussian", REAL, {"persistance": 1}, "has no option 'persistance'. Did you mean 'persistence'?"),
+        ("linear-gaussian", REAL, {"sequences": 1}, "The model linear-gaussian has no option 'sequences'."),
+        ("linear-gaussian", REAL, {"signal": "half"}, "The option signal must be a number, but got 'half'."),
+        ("linear-gaussian", REAL, {"signal": "nan"}, "The option signal must lie between 0 and 1, but got nan."),
+        ("linear-gaussian", REAL, {"signal": 1}, "The option signal must lie between 0 and 1, but got 1.0."),
+        ("linear-gaussian", REAL, {"persistence": "-1"}, "The option persistence must lie between -1 and 1, but got"),
+        ("stochastic-volatility", REAL, {"persistence": 2}, "The option persistence must lie between -1 and 1"),
+        ("stochastic-volatility", REAL, {"scale": 0}, "The option scale must be positive and finite, but got 0.0."),
+        ("poisson-counts", COUNTS, {"scale": "inf"}, "The option scale must be positive and finite, but got inf."),
+        ("poisson-counts", COUNTS, {"persistence": -1.5}, "The option persistence must lie between -1 and 1"),
+        ("linear-gaussian", [], {}, "There are no series"),
+        ("linear-gaussian", [ONES, ZEROS], {}, "different numbers of observed dimensions: 1, 2"),
+        ("linear-gaussian", [HALF_KNOWN], {}, "Column 2 of the values is missing at every step"),
+        ("stochastic-volatility", [HALF_KNOWN], {}, "Column 2 of the values is missing at every step"),
+        ("poisson-counts", [HALF_KNOWN], {}, "Column 2 of the values is missing at every step"),
+        ("linear-gaussian", [ONES], {}, "Column 2 of the values is constant: every one that is known is 0.1."),
+        ("linear-gaussian", [Sequence.from_values([3.0])], {}, "Column 1 of the values is constant"),
+        ("stochastic-volatility", [ZEROS], {}, "Column 1 of the values is zero wherever it is known"),
+        ("poisson-counts", [COUNTS[0], ONES], {}, "Series 2, step 1, column 1 of the values: 1.5 is not a count"),
+        (
+            "poisson-counts",
+            [Sequence.from_values([2, 0, -1])],
+            {},
+            "Series 1, step 3, column 1 of the values: -1 is not a count. The model poisson-counts wants the whole",
+        ),
+        (
+            "linear-gaussian",
+            [Sequence.from_values([1e-160, 3e-160])],
+            {},
+            "Column 1 of the values has variance 9.99989e-321, for which the model needs one of 9.99989e-321: too",
+        ),
+        ("linear-gaussian", [Sequence.from_values([1e200, -1e200])], {}, "Column 1 of the values has variance inf"),
+    ],
+)
+def test_what_is_refused(name, sequences, options, message):
+    refused(make, message, name, sequences, options)
+
+
+def test_options_are_rounded_before_they_are_checked():
+    with jax.enable_x64(False):
+        sequence = Sequence.from_values([1.0, 2.0])
+        refused(make, "must lie between -1 and 1", "linear-gaussian", [sequence], {"persistence": 1 - 1e-12})
+        refused(make, "must be positive and finite", "stochastic-volatility", [sequence], {"scale": 1e60})
+
+
+OWN = """
+import mcfo
+from mcfo import LinearGaussian
+from helper_of_own import FACTOR
+
+
+class Walk(mcfo.StochasticVolatility):
+    def __init__(self):
+        super().__init__(persistence=FACTOR)
+
+
+class Sized(mcfo.PoissonCounts):
+    size: int
+
+    def __init__(self, size, *, level):
+        super().__init__()
+        self.size = size
+
+
+class Unfinished(mcfo.Model):
+    pass
+
+
+class Blind(mcfo.Bootstrap):
+    pass
+
+
+ready = LinearGaussian.scalar(0.5, 1.0)
+blind = Blind()
+number = 3
+
+
+def model_only(sequences):
+    return LinearGaussian.scalar(1.0 / len(sequences), 1.0)
+
+
+def both(sequences):
+    return ready, Blind()
+
+
+def backwards(sequences):
+    return Blind(), ready
+
+
+def with_class(sequences):
+    return ready, Blind
+
+
+def blindly(sequences):
+    return Blind()
+
+
+def nothing(sequences):
+    pass
+
+
+def two(sequences, more):
+    pass
+
+
+def failing(sequences):
+    if sequences:
+        raise KeyError("gone")
+"""
+
+
+@pytest.fixture
+def own(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "helper_of_own.py").write_text("FACTOR = 0.25\n")
+    yield f"{tmp_path}/own.py"
+    sys.modules.pop("helper_of_own", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "factor", "proposal"),
+    [("ready", 0.5, "Bootstrap"), ("model_only", 0.5, "Bootstrap"), ("both", 0.5, "Blind")],
+)
+def test_own_models(own, name, factor, proposal):
+    before = list(sys.path)
+    start = make_own(f"{own}:{name}", REAL)
+    assert float(start.model.transition_matrix[0, 0]) == factor
+    assert type(start.proposal).__name__ == proposal
+    assert start.fixed == ()
+    assert sys.path == before
+
+
+def test_own_classes(own, tmp_path):
+    files = set(tmp_path.iterdir())
+    start = make_own(f"{own}:Walk", REAL)
+    assert isinstance(start.model, StochasticVolatility)
+    np.testing.assert_allclose(start.model.log_variance.persistence, 0.25)
+    # The helper is imported as usual, the file itself leaves nothing behind.
+    assert {path.stem.split(".")[0] for path in tmp_path.rglob("*.pyc")} <= {"helper_of_own"}
+    assert set(tmp_path.glob("*.*")) == files
+
+
+@pytest.mark.parametrize("name", ["Blind", "blind", "blindly"])
+def test_own_proposals_share_the_classes_of_the_file(own, name):
+    start = make_own(f"{own}:both", REAL, f"{own}:{name}")
+    assert type(start.proposal) is load_own(f"{own}:Blind")
+
+
+def test_a_file_that_changed_is_run_again(tmp_path):
+    path = tmp_path / "own.py"
+    for value in ("1", "2"):
+        path.write_text(f"value = {value}\n")
+        assert load_own(f"{path}:value") == int(value)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Wlak", "There is no 'Wlak' in"),
+        ("Wlak", "Did you mean 'Walk'? There are: Blind, Sized, Unfinished, Walk, backwards, blind, blindly, both,"),
+        ("Sized", "own.py:Sized: missing a required argument: 'size'. A class is constructed without arguments: write"),
+        ("Unfinished", "own.py: TypeError: Can't instantiate abstract class Unfinished"),
+        ("Blind", "must be a Model, a class derived from mcfo.Model, or a function that takes the list of sequences"),
+        ("Blind", "and returns one, but it is the class Blind."),
+        ("blind", "but it is an object of type Blind."),
+        ("number", "but it is an object of type int."),
+        (
+            "backwards",
+            "own.py:backwards returned an object of type Blind, but an instance of mcfo.Model is wanted, or a pair",
+        ),
+        ("with_class", "own.py:with_class returned the class Blind, but an instance of mcfo.Proposal is wanted."),
+        ("nothing", "own.py:nothing returned None, but an instance of mcfo.Model is wanted"),
+        ("two", "own.py:two: missing a required argument: 'more'. A function is called with the list of sequences"),
+        ("failing", "own.py, line 63: KeyError: 'gone'. Correct the file."),
+    ],
+)
+def test_own_models_that_are_refused(own, name, message):
+    refused(make_own, message, f"{own}:{name}", REAL)
+
+
+def test_own_proposals_that_are_refused(own):
+    refused(make_own, "must be a Proposal, a class derived", f"{own}:ready", REAL, f"{own}:ready")
+    refused(make_own, "returned None, but an", f"{own}:ready", REAL, f"{own}:nothing")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("x = 1\n\ny = 1 / 0\n", "own.py, line 3: ZeroDivisionError: division by zero. Correct the file."),
+        ("def f():\n    return 1 / 0\n\n\nf()\n", "own.py, line 2: ZeroDivisionError"),
+        ("x = 1\ny = (\n", "own.py, line 2: SyntaxError: '(' was never closed."),
+        ("import no_such_module_anywhere\n", "own.py, line 1: ModuleNotFoundError: No module named"),
+        ("import sys\nsys.exit('help')\n", "own.py, line 2: SystemExit: help."),
+        ("raise KeyError\n", "own.py, line 1: KeyError. Correct the file."),
+        ("x = '\0'\n", "own.py"),
+    ],
+)
+def test_files_that_cannot_be_run(tmp_path, content, message):
+    path = tmp_path / "own.py"
+    path.write_text(content)
+    modules, search = set(sys.modules), list(sys.path)
+    refused(load_own, message, f"{path}:Name")
+    assert sys.path == search
+    assert not [name for name in set(sys.modules) - modules if name.startswith("mcfo_own")]
+
+
+def test_a_file_without_public_names(tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text("import math\n_hidden = 1\n")
+    refused(load_own, f"There is no 'Name' in {path}. It defines no public name.", f"{path}:Name")
+
+
+@pytest.mark.parametrize(
+    ("reference", "message"),
+    [
+        ("none/own.py:Name", "There is no file none/own.py"),
+        ("own.py", "'own.py' names nothing in a Python file. Write path/to/file.py:Name."),
+        ("own.py:", "names nothing in a Python file"),
+        ("own.txt:Name", "names nothing in a Python file"),
+        ("own.py:a.b", "names nothing in a Python file"),
+        ("", "names nothing in a Python file"),
+    ],
+)
+def test_references_that_name_nothing(reference, message):
+    refused(load_own, message, reference)
+
+
+def test_a_folder_that_looks_like_a_file(tmp_path):
+    (tmp_path / "own.py").mkdir()
+    refused(load_own, "Is a directory", f"{tmp_path}/own.py:Name")
