@@ -146,7 +146,7 @@ def _fit(
     from mcfo.catalogue import load_own, make, make_own
     from mcfo.data.tables import read_series
     from mcfo.objectives.named import objective as named_objective
-    from mcfo.proposals.base import Proposal
+    from mcfo.proposals.base import Bootstrap, Proposal
     from mcfo.reports.run import write_run_report
     from mcfo.training.devices import use_every_core
     from mcfo.training.loop import fit as learn
@@ -175,7 +175,10 @@ def _fit(
         chosen = named_objective(objective, **({"particles": particles} if objective != "elbo" else {}), **options)
     except (TypeError, ValueError) as error:
         raise InputError(str(error)) from error
-    default = tuple(path for path in start.fixed if proposal is None or path.startswith("model"))
+    if objective == "bootstrap" and proposal is None:
+        start = start._replace(proposal=Bootstrap())
+    other = proposal is not None or objective == "bootstrap"
+    default = tuple(path for path in start.fixed if not other or path.startswith("model"))
     listener: Listener = ProgressBar(console)
     if tensorboard:
         listener = TensorBoard(out / "tensorboard", listener)
@@ -197,7 +200,7 @@ def _fit(
             about={
                 "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
                 "model": {"name": Path(model).name if own else model, "options": asked["model"], "own": own},
-                "proposal": {"name": Path(proposal).name} if proposal else {},
+                "proposal": {"name": Path(proposal).name, "own": True} if proposal else {},
                 "data": str(data),
                 "validation": None if validation is None else str(validation),
             },

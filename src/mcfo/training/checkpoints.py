@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,20 @@ KEEP = 3
 """The newest ones that are kept, besides the best."""
 _SCORE = "nll_per_step"
 _ONE_AT_A_TIME = threading.RLock()
-"""Orbax is not safe in threads: two that save at once wait for each other until they time out."""
+
+
+@contextmanager
+def _orbax() -> Iterator[None]:
+    """One call of Orbax at a time: two threads that save at once wait for each other until they time out. It logs a
+    traceback of every error, which comes as an exception anyway."""
+    logger = logging.getLogger("absl")
+    with _ONE_AT_A_TIME:
+        before = logger.level
+        logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logger.setLevel(before)
 
 
 class Checkpoints:
@@ -29,12 +45,13 @@ class Checkpoints:
 
     def __init__(self, folder: Path):
         self._folder = folder
+        self._failed = False
         training: Any = orbax.training  # its annotations name types that its own policies do not match
         policies = training.preservation_policies
         best = policies.BestN(
             get_metric_fn=lambda metrics: metrics[_SCORE], reverse=True, n=1, keep_checkpoints_without_metrics=False
         )
-        with _ONE_AT_A_TIME:
+        with _orbax():
             self._manager = training.Checkpointer(
                 folder.absolute(),
                 preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(KEEP), best]),
@@ -59,10 +76,11 @@ class Checkpoints:
         content["seconds"] = np.asarray(seconds, np.float64)
         metrics = None if nll_per_step is None else {_SCORE: nll_per_step}
         try:
-            with _ONE_AT_A_TIME:
+            with _orbax():
                 self._manager.save(step, content, metrics=metrics, force=True)
         except Exception as error:
             # Orbax and its storage raise errors of many types; all of them mean that this checkpoint is not there.
+            self._failed = True
             raise RunError(
                 f"Cannot write the checkpoint of step {step} into {self._folder}: {_first_line(error)} Earlier ones "
                 "are "
@@ -79,7 +97,7 @@ class Checkpoints:
         unreadable = []
         for step in reversed(self.steps()):
             try:
-                with _ONE_AT_A_TIME:
+                with _orbax():
                     content: Any = self._manager.load(step)
             except Exception as error:
                 unreadable.append(f"step {step}: {_first_line(error)}")
@@ -117,8 +135,13 @@ class Checkpoints:
 
     def close(self) -> None:
         """Ends the threads that Orbax started."""
-        with _ONE_AT_A_TIME:
-            self._manager.close()
+        try:
+            with _orbax():
+                self._manager.close()
+        except Exception:
+            # It raises once more what has been reported.
+            if not self._failed:
+                raise
 
 
 def _named(state: State) -> dict[str, Any]:

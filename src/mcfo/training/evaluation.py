@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
+from jaxtyping import Key as KeyArray
 
 from mcfo.exact.kalman import kalman_filter
 from mcfo.models.base import Model
@@ -199,7 +200,7 @@ def _next_error(model: Model, memory: Memory, log_weights: LogWeights, frame: Fr
     return _squared_error(jax.vmap(predicted)(memory, _keys(log_weights, frame, key)), log_weights, frame)
 
 
-def _keys(log_weights: LogWeights, frame: Frame, key: Key) -> Key:
+def _keys(log_weights: LogWeights, frame: Frame, key: Key) -> KeyArray[Array, " particles"]:
     return jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), len(log_weights))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from mcfo.catalogue import Start, make, make_own
 from mcfo.files import InputError
 from mcfo.models.base import Model
-from mcfo.proposals.base import Proposal
+from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
 from mcfo.training.folder import read_arrays, read_json, write_arrays
 from mcfo.training.parameters import Modules, fill, named_arrays
@@ -109,10 +109,12 @@ def _start(
             f"The model in {folder} was made in Python ({name}). Load it there: mcfo.load_run(folder, like=(model, "
             "proposal))."
         )
-    if own or config.get("proposal", {}).get("name") != config.get("proposal", {}).get("class"):
+    of_proposal = config.get("proposal", {})
+    if own or of_proposal.get("own"):
         raise InputError(
             f"{folder} holds a model or a proposal of your own ({name}). Say where the code is: --model path/to/{name}."
         )
     dimensions = config.get("data", {}).get("dimensions", 1)
     series = Sequence.from_values(np.tile(np.array([[1], [2], [1], [3]]), (1, dimensions)))
-    return make(str(name), [series], about.get("options", {}))
+    start = make(str(name), [series], about.get("options", {}))
+    return start._replace(proposal=Bootstrap()) if of_proposal.get("class") == "Bootstrap" else start

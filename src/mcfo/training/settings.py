@@ -34,6 +34,7 @@ def optimisers() -> dict[str, Callable[..., optax.GradientTransformation]]:
         for name, made in vars(optax).items()
         if inspect.isfunction(made)
         and next(iter(inspect.signature(made).parameters), None) == "learning_rate"
+        and not name.startswith(("_", "scale_by_"))
         and name not in _NEED_MORE
     }
 
@@ -67,17 +68,17 @@ class Settings:
     batch: int = 10
     seeds: tuple[int, ...] = (0,)
     optimiser: Any = "adam"
-    learning_rate: float = 0.01
+    learning_rate: float | int = 0.01
     optimiser_options: Mapping[str, Any] = field(default_factory=dict)
     schedule: str = "constant"
     schedule_options: Mapping[str, Any] = field(default_factory=dict)
-    clip: float | None = None
+    clip: float | int | None = None
     fixed: tuple[str, ...] = ()
     log_every: int = 10
     evaluate_every: int | None = None
     evaluation_particles: int | None = None
     patience: int | None = None
-    average: float = 0.1
+    average: float | int = 0.1
     select: str | None = None
     devices: int | None = None
 

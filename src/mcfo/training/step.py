@@ -12,6 +12,7 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
+from jaxtyping import Key as KeyArray
 
 from mcfo.gradients.rules import DEVICES
 from mcfo.objectives.base import Objective
@@ -107,7 +108,7 @@ def shared_outcome(
     rest: Modules,
     data: Sequence,
     places: Int[Array, "seeds sequences"],
-    keys: Key,
+    keys: KeyArray[Array, " seeds"],
     *,
     shared: bool,
 ) -> Outcome:
@@ -163,8 +164,8 @@ def make_chunk(
             log_evidence=counted(outcome.log_evidence),
             steps=counted(outcome.steps),
             ess=counted(outcome.ess),
-            norm_theta=counted(optax.global_norm(outcome.gradients.model)),
-            norm_phi=counted(optax.global_norm(outcome.gradients.proposal)),
+            norm_theta=counted(optax.tree.norm(outcome.gradients.model)),
+            norm_phi=counted(optax.tree.norm(outcome.gradients.proposal)),
         )
         return learned, state, average, sums
 

@@ -28,9 +28,7 @@ _COLOURS = {
     "mcfo-fisher": "#17becf",
 }
 _PIMH_COLOURS = ("#9ecae1", "#c49c00", "#7f3b08", "#40004b")
-_SYMBOLS = {
-    **{name: rf"$\{name.replace('_', '_')}$" for name in (*THETA, *PHI)},
-}
+_SYMBOLS = {name: rf"$\{name}$" for name in (*THETA, *PHI)}
 
 
 def draw_figures(
@@ -61,8 +59,15 @@ def _colour(one: Learned, others: list[Learned]) -> str:
     return _PIMH_COLOURS[pimh.index(one.method) % len(_PIMH_COLOURS)]
 
 
-def _lines(axis: Any, runs: list[Learned], metric: str, of: Callable[[np.ndarray], np.ndarray] | None = None) -> None:
-    """The mean over the seeds of each method, and one standard deviation around it."""
+def _lines(
+    axis: Any,
+    runs: list[Learned],
+    metric: str,
+    of: Callable[[np.ndarray], np.ndarray] | None = None,
+    *,
+    logarithmic: bool = False,
+) -> None:
+    """The mean over the seeds of each method, and around it one standard deviation; on a logarithmic axis the range."""
     for one in runs:
         steps, values = one.curve(metric)
         if not len(steps):
@@ -70,12 +75,12 @@ def _lines(axis: Any, runs: list[Learned], metric: str, of: Callable[[np.ndarray
         values = values if of is None else of(values)
         colour = _colour(one, runs)
         mean, spread = values.mean(0), values.std(0)
-        axis.plot(steps, mean, color=colour, lw=1.3, label=_label(one))
-        axis.fill_between(steps, mean - spread, mean + spread, color=colour, alpha=0.18, lw=0)
-
-
-def _label(one: Learned) -> str:
-    return one.method
+        above = one.method in ("mcfo-smc", "mcfo-dreg")
+        axis.plot(steps, mean, color=colour, lw=1.2, label=one.method, zorder=3 if above else 2)
+        low, high = (values.min(0), values.max(0)) if logarithmic else (mean - spread, mean + spread)
+        axis.fill_between(steps, low, high, color=colour, alpha=0.15, lw=0, zorder=1)
+    if logarithmic:
+        axis.set_yscale("log")
 
 
 def _exact(axis: Any, value: float, label: str) -> None:
@@ -88,6 +93,7 @@ def _finish(figure: Any, axes: Any, path: Path) -> Path:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
         axis.set_xlabel("step", fontsize=9)
+        axis.set_xscale("log")  # most of it happens early
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
     columns = min(5, len(handles))
@@ -104,16 +110,13 @@ def _learning(path: Path, runs: list[Learned], ideal: Evaluation, particles: int
     nll, norms, phi_norms, ess = axes.ravel()
     exact = ideal.exact_nll_per_step
     assert exact is not None
-    _lines(nll, runs, "exact_nll_per_step", lambda values: np.maximum(values - exact, 1e-6))
-    nll.set_yscale("log")
+    _lines(nll, runs, "exact_nll_per_step", lambda values: np.maximum(values - exact, 1e-4), logarithmic=True)
     nll.set_title(
         "NLL per step of the learned model on test data,\nexact, above that of the truth", fontsize=9, loc="left"
     )
-    _lines(norms, runs, "grad_norm_theta")
-    norms.set_yscale("log")
+    _lines(norms, runs, "grad_norm_theta", logarithmic=True)
     norms.set_title("norm of the gradient by theta", fontsize=9, loc="left")
-    _lines(phi_norms, runs, "grad_norm_phi")
-    phi_norms.set_yscale("log")
+    _lines(phi_norms, runs, "grad_norm_phi", logarithmic=True)
     phi_norms.set_title("norm of the gradient by phi", fontsize=9, loc="left")
     _lines(ess, runs, "test_ess")
     _exact(ess, ideal.ess, "exact optimum")

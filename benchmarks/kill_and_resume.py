@@ -1,0 +1,166 @@
+"""Kills a run of `mcfo fit` at random moments (kill -9), resumes it each time, and compares with one left in peace.
+
+    python benchmarks/kill_and_resume.py --kills 20
+
+Prints one line a kill, and ends with code 1 if a checkpoint was lost or half-written, or if parameters or metrics
+differ by a single bit (time apart).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from mcfo import LinearGaussian, Sequence, simulate
+from mcfo.data.tables import write_series
+from mcfo.files import InputError
+from mcfo.training.folder import read_arrays, read_metrics
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--kills", type=int, default=20, help="how often")
+    parser.add_argument("--steps", type=int, default=2000, help="updates of the run")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the moments")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        return compare(Path(name), kills=arguments.kills, steps=arguments.steps, seed=arguments.seed)
+
+
+def compare(folder: Path, *, kills: int, steps: int, seed: int) -> int:
+    """The number of differences."""
+    write_series(folder / "series.csv", _series(), ["x"])
+    whole, killed = folder / "whole", folder / "killed"
+    starting, learning = _in_peace(folder, whole, steps)
+    print(f"Left in peace: {starting:.1f} s until the first line of the metrics, {learning:.1f} s after it")
+    moments = random.Random(seed)
+    troubles = 0
+    before = 0
+    for number in range(1, kills + 1):
+        # One in four before it learns, the others while it does: together they get two thirds of the way.
+        early = moments.random() < 0.25
+        moment = moments.uniform(0, starting) if early else starting + moments.uniform(0, 1.8 * learning / kills)
+        process = _command(folder, killed, steps)
+        try:
+            process.wait(moment)
+            what = "had ended"
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            what = "killed"
+        reached, trouble = _look(killed)
+        if reached < before:
+            trouble = f"the checkpoint of step {before} is lost"
+        before = reached
+        troubles += trouble is not None
+        print(f"{number:>3}: {what} after {moment:5.1f} s, newest checkpoint at step {reached}. {trouble or 'Whole.'}")
+    ended = _command(folder, killed, steps).wait()
+    if ended:
+        print(f"The last run ended with code {ended}.")
+        return troubles + 1
+    return troubles + _differences(whole, killed)
+
+
+def _in_peace(folder: Path, out: Path, steps: int) -> tuple[float, float]:
+    """Seconds until the first line of the metrics, and from there to the end."""
+    begun = time.perf_counter()
+    process = _command(folder, out, steps)
+    metrics = out / "metrics.jsonl"
+    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
+        time.sleep(0.02)
+    started = time.perf_counter()
+    if process.wait():
+        raise RuntimeError("The run in peace failed.")
+    return started - begun, time.perf_counter() - started
+
+
+def _command(folder: Path, out: Path, steps: int) -> subprocess.Popen:
+    command = [str(Path(sys.executable).with_name("mcfo")), "fit", "linear-gaussian"]
+    options = {
+        "data": folder / "series.csv",
+        "out": out,
+        "steps": steps,
+        "particles": 20,
+        "batch": 4,
+        "seeds": 2,
+        "holdout": 0.25,
+        "evaluate-every": 20,
+        "log-every": 10,
+        "checkpoint-seconds": 0,
+    }
+    words = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    return subprocess.Popen([*command, *words, "--resume"], stdout=subprocess.DEVNULL)
+
+
+def _look(run: Path) -> tuple[int, str | None]:
+    """The newest checkpoint, and what is wrong with any of them."""
+    checkpoints = run / "checkpoints"
+    if not checkpoints.is_dir():
+        return 0, None
+    from orbax.checkpoint import v1 as orbax
+
+    reader = orbax.training.Checkpointer(checkpoints.absolute())
+    steps = sorted(one.step for one in reader.checkpoints)
+    trouble = None
+    for step in steps:
+        try:
+            content = reader.load(step)
+            if int(content["step"]) != step or not all(np.isfinite(one).all() for one in content.values() if one.size):
+                trouble = f"The checkpoint of step {step} holds something else"
+        except Exception as error:
+            trouble = f"The checkpoint of step {step} cannot be read: {str(error).splitlines()[0]}"
+    reader.close()
+    try:
+        read_metrics(run)
+    except InputError as error:
+        trouble = str(error)
+    return (steps[-1] if steps else 0), trouble
+
+
+def _differences(whole: Path, killed: Path) -> int:
+    wrong = 0
+    first, second = read_arrays(whole / "model.npz"), read_arrays(killed / "model.npz")
+    for name in sorted(first.keys() | second.keys()):
+        if name not in first or name not in second or first[name].tobytes() != second[name].tobytes():
+            print(f"{name} differs")
+            wrong += 1
+    lines = [
+        [{name: value for name, value in line.items() if name != "seconds"} for line in read_metrics(run)]
+        for run in (whole, killed)
+    ]
+    if lines[0] != lines[1]:
+        print("The metrics differ")
+        wrong += 1
+    results = [json.loads((run / "results.json").read_text()) for run in (whole, killed)]
+    for one in results:
+        del one["seconds"]
+    if results[0] != results[1]:
+        print("The results differ")
+        wrong += 1
+    print(
+        f"{len(first)} arrays and {len(lines[0])} lines compared: {'equal to the bit' if not wrong else 'DIFFERENT'}."
+    )
+    return wrong
+
+
+def _series() -> list[Sequence]:
+    model = LinearGaussian.scalar(0.9, 1.2, emission_variance=0.1)
+    return [
+        Sequence.from_values(np.asarray(simulate(model, 20 + place % 5, key=jax.random.key(place))[1]), number=place)
+        for place in range(16)
+    ]
+
+
+if __name__ == "__main__":
+    warnings.filterwarnings("ignore", category=DeprecationWarning)
+    sys.exit(1 if main() else 0)

@@ -1,0 +1,39 @@
+"""A learning problem that compiles quickly: a scalar model, its affine proposal, a few ragged series with gaps."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcfo import AffineGaussian, LinearGaussian, Sequence, simulate
+
+TRUTH = LinearGaussian.scalar(0.9, 1.2, emission_variance=0.1)
+FIXED = ("model.initial_mean", "model.initial_noise", "proposal.initial_noise")
+
+
+def start():
+    """A model and a proposal that have something to learn."""
+    model = LinearGaussian.scalar(0.5, 1.0, emission_variance=0.2)
+    proposal = AffineGaussian.optimal(model)
+    return model, eqx.tree_at(lambda q: q.observation_weight, proposal, jnp.full((1, 1), 0.5))
+
+
+def series(count, *, seed=0, steps=6, number=0):
+    """Series of different lengths, some values missing."""
+    found = []
+    for place in range(count):
+        length = steps - place % 3
+        values = np.array(simulate(TRUTH, length, key=jax.random.key(1000 * seed + place))[1])
+        if place % 2:
+            values[1] = np.nan
+        found.append(Sequence.from_values(values, number=number + place + 1))
+    return found
+
+
+def same_metrics(first, second):
+    """Whether two runs logged the same numbers to the bit, time apart."""
+
+    def timeless(lines):
+        return [{name: value for name, value in line.items() if name != "seconds"} for line in lines]
+
+    return timeless(first) == timeless(second)

@@ -1,0 +1,59 @@
+"""The evaluation against the Kalman filter, and predictions against its own."""
+
+import equinox as eqx
+import jax
+import numpy as np
+import pytest
+
+import mcfo
+from mcfo.training.batches import Batches
+from support.learning import TRUTH, series
+
+
+@pytest.fixture(scope="module")
+def found():
+    data = series(5, steps=8)
+    return data, mcfo.evaluate(TRUTH, mcfo.LocallyOptimal(TRUTH), data, particles=4000, key=jax.random.key(0))
+
+
+def test_the_likelihood_is_the_exact_one(found):
+    data, evaluation = found
+    exact = sum(float(mcfo.kalman_filter(TRUTH, one).log_evidence) for one in data)
+    steps = sum(one.steps for one in data)
+    np.testing.assert_allclose(evaluation.exact_nll_per_step, -exact / steps, rtol=1e-12)
+    # Four thousand particles with the locally optimal proposal: a standard deviation of about 0.002 in all.
+    assert abs(evaluation.log_evidence - exact) < 0.02
+    assert evaluation.steps == steps
+    assert evaluation.series == 5
+    assert evaluation.collapsed == 0
+    assert 1 <= evaluation.ess_min <= evaluation.ess <= 4000
+
+
+def test_predictions_are_those_of_the_kalman_filter(found):
+    data, evaluation = found
+    squares, values = 0.0, 0
+    for one in data:
+        predicted = np.asarray(mcfo.kalman_filter(TRUTH, one).predicted.mean) * 1.2
+        known = np.asarray(one.mask())
+        squares += float(((predicted - np.asarray(one.observations)) ** 2)[known].sum())
+        values += int(known.sum())
+    # The mean of 4000 particles misses the exact one by some 0.02, which enters the error squared.
+    np.testing.assert_allclose(evaluation.prediction_rmse, np.sqrt(squares / values), rtol=0.01)
+
+
+def test_a_wrong_model_is_worse(found):
+    data, evaluation = found
+    wrong = eqx.tree_at(lambda m: m.emission_matrix, TRUTH, TRUTH.emission_matrix * 2)
+    worse = mcfo.evaluate(wrong, mcfo.LocallyOptimal(wrong), data, particles=4000, key=jax.random.key(0))
+    assert worse.nll_per_step > evaluation.nll_per_step + 0.05
+
+
+def test_batches_have_every_series_once_an_epoch_and_follow_the_step():
+    batches = Batches(10, 3, (0, 5))
+    epoch = batches(0, 3)
+    for seed in range(2):
+        places = epoch[:, seed].ravel()
+        assert len(set(places)) == 9
+    assert (epoch[:, 0] != epoch[:, 1]).any()
+    assert (Batches(10, 3, (0, 5))(2, 5) == Batches(10, 3, (0, 5))(0, 7)[2:]).all(), "a resumed run sees the same"
+    assert (Batches(2, 10, (0,))(0, 1).shape) == (1, 1, 2)
