@@ -23,11 +23,11 @@ $(READY): requirements.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: $(READY) ## See the library work: filter, smooth, compare with the exact answer, draw a picture
+demo: $(READY) ## See it learn: two objectives, the exact answer beside them, a report (a minute)
 	@$(BIN)/mcfo demo --force
 
 test: $(READY) ## Run the tests; with CI=true in the environment the slow ones too
-	@$(BIN)/python -m pytest -q -n $(WORKERS) $(if $(CI),,-m "not slow") $(ARGS)
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(if $(CI),,-m "not slow") $(ARGS)
 
 bench: $(READY) ## Measure time and memory (a few minutes; best on a quiet machine)
 	@$(BIN)/python benchmarks/gradients.py

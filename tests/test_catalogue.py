@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from mcfo import AffineGaussian, Bootstrap, LinearGaussian, PoissonCounts, Sequence, StochasticVolatility
-from mcfo.catalogue import CATALOGUE, load_own, make, make_own
+from mcfo.catalogue import CATALOGUE, make
 from mcfo.files import InputError
+from mcfo.own_code import load_own, make_own
 from mcfo.smc.checks import check_fit
 from mcfo.smc.frames import frame_at, frames
 

@@ -18,6 +18,7 @@ LAYERS = [
     "models",
     "proposals",
     "catalogue",
+    "own_code",
     "exact",
     "smc",
     "gradients",

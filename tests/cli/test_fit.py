@@ -7,7 +7,6 @@ import sys
 from pathlib import Path
 
 import jax
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -16,6 +15,8 @@ from mcfo.cli.main import app
 from mcfo.data.tables import write_series
 from mcfo.training.folder import read_arrays, read_metrics
 from support.learning import same_metrics, series
+
+pytestmark = pytest.mark.xdist_group("command")  # its fixtures take long: one worker makes them
 
 ROOT = Path(__file__).parent.parent.parent
 SMALL = ["--steps", "4", "--particles", "5", "--batch", "2", "--log-every", "2", "--devices", "1"]

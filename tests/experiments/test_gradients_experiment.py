@@ -46,6 +46,7 @@ def figures_of_one_setting(folder, samples, exact, summary):
     )
 
 
+@pytest.mark.slow
 def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
     out = tmp_path / "gradients"
     problems = begin(out, seed=3)

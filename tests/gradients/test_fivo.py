@@ -92,7 +92,8 @@ class NextStepOnly(mcfo.PathRule):
         return jnp.zeros(())
 
 
-@pytest.mark.parametrize("steps", [2, pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("steps", [2, 3])
 def test_the_full_gradient_is_the_derivative_of_the_bound(steps):
     sequence = Sequence.from_values(VALUES[:steps])
     truth = jax.jit(jax.grad(expected_bound))(flat(MODEL, PROPOSAL), jnp.asarray(VALUES[:steps]))

@@ -92,7 +92,7 @@ def test_equal_samplers_cost_one_run():
 @pytest.mark.parametrize(
     "name",
     [
-        name if name in ("dreg", "fisher") else pytest.param(name, marks=pytest.mark.slow)
+        name if name in ("fisher", "inclusive-kl") else pytest.param(name, marks=pytest.mark.slow)
         for name in sorted({*RULES["theta"], *RULES["phi"]})
     ],
 )

@@ -14,7 +14,10 @@ from mcfo.reports.run import write_run_report
 from mcfo.training.folder import read_arrays, read_metrics
 from mcfo.training.parameters import Modules, named_arrays
 from mcfo.training.progress import Silent
+from mcfo.training.trainer import Trainer
 from support.learning import FIXED, same_metrics, series, start
+
+pytestmark = pytest.mark.xdist_group("fit")  # its fixtures take long: one worker makes them
 
 STEPS = 12
 COMMON = {"steps": STEPS, "batch": 2, "log_every": 1, "fixed": FIXED, "learning_rate": 0.05}
@@ -119,6 +122,7 @@ def test_a_module_is_saved_and_loaded(tmp_path):
         mcfo.load(tmp_path / "pickled.npz", model)
 
 
+@pytest.mark.slow
 def test_one_seed_of_several_is_the_seed_alone(run):
     fitted, _ = run
     alone = learn(seeds=(3,), watch=watch, average=0.25, select="average")
@@ -128,6 +132,17 @@ def test_one_seed_of_several_is_the_seed_alone(run):
         np.testing.assert_allclose(line["watched"]["theta_1"], other["watched"]["theta_1"], rtol=1e-10)
     different = [line for line in fitted.metrics if line["seed"] == 0]
     assert abs(different[0]["loss"] - of_three[0]["loss"]) > 1e-3
+
+
+def test_updates_compile_once():
+    model, proposal = start()
+    settings = mcfo.Settings(steps=7, batch=2, log_every=3, fixed=FIXED)
+    trainer = Trainer(mcfo.mcfo(5), Modules(model, proposal), mcfo.stack(series(4)), None, settings)
+    state = trainer.start()
+    while int(state.step) < 7:
+        state, _ = trainer.advance(state)
+        state = trainer.place(jax.tree.map(np.asarray, state))  # as after a resume
+    assert trainer._chunk._cache_size() == 1
 
 
 class Stop(Exception):
@@ -195,7 +210,11 @@ def test_updates_are_those_of_the_optimiser_by_hand():
         np.testing.assert_allclose(fitted.arrays()[name][0], array, rtol=1e-9, atol=1e-12, err_msg=name)
 
 
-@pytest.mark.parametrize("absurd", [1e200, np.nan], ids=["too large", "NaN that no mask knows of"])
+@pytest.mark.parametrize(
+    "absurd",
+    [pytest.param(1e200, marks=pytest.mark.slow), np.nan],
+    ids=["too large", "NaN that no mask knows of"],
+)
 def test_bad_updates_are_skipped_and_counted(absurd, tmp_path):
     """One of two series is absurd and each update sees one of them: every other update is skipped."""
     good, bad = series(1)[0].pad(7), series(2, number=5)[0].pad(7)

@@ -57,6 +57,11 @@ def read_options(given: list[str], flag: str) -> dict[str, str]:
     return options
 
 
+def read_values(given: list[str], flag: str) -> dict[str, bool | int | float | str | None]:
+    """The same, with numbers as numbers."""
+    return {name: as_value(value) for name, value in read_options(given, flag).items()}
+
+
 def as_value(text: str) -> bool | int | float | str | None:
     """What a word on the command line stands for: a number, true, false, none, or itself."""
     words = {"true": True, "false": False, "none": None}

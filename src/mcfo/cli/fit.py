@@ -1,5 +1,6 @@
 """`mcfo fit`: learn a model from a file."""
 
+import hashlib
 import os
 import shlex
 import sys
@@ -9,8 +10,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import Seed, as_value, fail, messages, read_options
-from mcfo.files import InputError
+from mcfo.cli.common import Seed, as_value, fail, messages, read_options, read_values
+from mcfo.files import InputError, RunError
 
 _Columns = Annotated[str | None, typer.Option("--columns", help="The value columns, by commas; all by default.")]
 
@@ -78,161 +79,164 @@ def fit(
     if out.exists() and not resume and (not out.is_dir() or any(out.iterdir())):
         fail(f"{out} exists already. Choose another folder with --out, or go on with the run in it by --resume.")
     own = model.rpartition(":")[0].endswith(".py")
-    asked = {
+    asked: dict[str, dict[str, Any]] = {
         "model": read_options(model_option or [], "--set"),
         "objective": read_options(objective_option or [], "--objective-option"),
-        "optimiser": read_options(optimiser_option or [], "--optimiser-option"),
-        "schedule": read_options(schedule_option or [], "--schedule-option"),
+        "optimiser": read_values(optimiser_option or [], "--optimiser-option"),
+        "schedule": read_values(schedule_option or [], "--schedule-option"),
     }
     if own and asked["model"]:
         fail(f"--set is for models of the catalogue, but {model} is your own. Give its class defaults instead.")
+    columns_asked = {"values": columns.split(",") if columns else None, "series": series, "time": time}
+    settings = {
+        "steps": steps,
+        "batch": batch,
+        "seeds": tuple(range(seed, seed + seeds)),
+        "learning_rate": learning_rate,
+        "optimiser": optimiser,
+        "optimiser_options": asked["optimiser"],
+        "schedule": schedule,
+        "schedule_options": asked["schedule"],
+        "clip": clip,
+        "evaluate_every": evaluate_every,
+        "evaluation_particles": evaluation_particles,
+        "patience": patience,
+        "log_every": log_every,
+        "devices": devices,
+    }
     try:
         with messages():
-            _fit(
-                model,
-                proposal,
-                own,
-                data,
-                out,
-                objective,
-                particles,
-                asked,
-                validation,
-                holdout,
-                {"values": columns.split(",") if columns else None, "series": series, "time": time},
-                devices,
-                tensorboard,
-                tuple(fix or ()),
-                {
-                    "steps": steps,
-                    "batch": batch,
-                    "seeds": tuple(range(seed, seed + seeds)),
-                    "learning_rate": learning_rate,
-                    "optimiser": optimiser,
-                    "schedule": schedule,
-                    "clip": clip,
-                    "evaluate_every": evaluate_every,
-                    "evaluation_particles": evaluation_particles,
-                    "patience": patience,
-                    "log_every": log_every,
+            _use_devices(devices)
+            sequences, held_out = _read(data, validation, holdout, columns_asked)
+            start = _start(model, proposal, own, asked["model"], sequences, bootstrap=objective == "bootstrap")
+            fitted = _learn(
+                start,
+                sequences,
+                held_out,
+                _objective(objective, particles, asked["objective"]),
+                out=out,
+                tensorboard=tensorboard,
+                files=[name.rpartition(":")[0] for name in (model, proposal) if name and ":" in name],
+                about={
+                    "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
+                    "model": _about(model, own) | {"options": asked["model"]},
+                    "proposal": _about(proposal, True) if proposal else {},
+                    "data": str(data),
+                    "validation": None if validation is None else str(validation),
                 },
-                {"resume": resume, "checkpoint_seconds": checkpoint_seconds},
+                fixed=(*start.fixed, *(path for path in fix or () if path not in start.fixed)),
+                resume=resume,
+                checkpoint_seconds=checkpoint_seconds,
+                **settings,
             )
+            _show(fitted, out, data, model if own else None)
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Go on with the same command and --resume; the run is in {out}.", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
-def _fit(
-    model: str,
-    proposal: str | None,
-    own: bool,
-    data: Path,
+def _use_devices(devices: int | None) -> None:
+    from mcfo.training.devices import use_every_core
+
+    use_every_core(devices)
+
+
+def _read(data: Path, validation: Path | None, holdout: float, columns: dict[str, Any]) -> tuple[list, list | None]:
+    """The series to learn from, and those that are held out."""
+    from mcfo.data.tables import read_series
+
+    sequences = read_series(data, **columns).sequences
+    if validation is not None:
+        if holdout:
+            raise InputError("--holdout and --validation both name held-out series. Give one of them.")
+        return sequences, read_series(validation, **columns).sequences
+    if not holdout:
+        return sequences, None
+    count = round(len(sequences) * holdout)
+    if count < 1 or count >= len(sequences):
+        raise InputError(
+            f"--holdout {holdout} of {len(sequences)} series leaves none to learn from or none to hold out. Give more "
+            "series, another share, or a file by --validation."
+        )
+    return sequences[:-count], sequences[-count:]
+
+
+def _start(
+    model: str, proposal: str | None, own: bool, options: dict[str, str], sequences: list, *, bootstrap: bool
+) -> Any:
+    """Model, proposal and what is fixed by default."""
+    from mcfo.catalogue import make
+    from mcfo.own_code import make_own, make_own_proposal
+    from mcfo.proposals.base import Bootstrap
+
+    start = make_own(model, sequences, proposal) if own else make(model, sequences, options)
+    if not own and proposal is not None:
+        start = start._replace(proposal=make_own_proposal(proposal, sequences))
+    elif bootstrap and proposal is None:
+        start = start._replace(proposal=Bootstrap())
+    elif proposal is None:
+        return start
+    return start._replace(fixed=tuple(path for path in start.fixed if path.startswith("model")))
+
+
+def _objective(name: str, particles: int, options: dict[str, str]) -> Any:
+    from mcfo.objectives.named import objective
+
+    known = {"particles": particles} if name != "elbo" else {}
+    try:
+        return objective(name, **known | {option: as_value(value) for option, value in options.items()})
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+
+
+def _learn(
+    start: Any,
+    sequences: list,
+    held_out: list | None,
+    objective: Any,
+    *,
     out: Path,
-    objective: str,
-    particles: int,
-    asked: dict[str, dict[str, str]],
-    validation: Path | None,
-    holdout: float,
-    columns: dict[str, Any],
-    devices: int | None,
     tensorboard: bool,
-    fixed: tuple[str, ...],
-    settings: dict[str, Any],
-    running: dict[str, Any],
-) -> None:
+    files: list[str],
+    **options: Any,
+) -> Any:
+    """Learns with a progress bar; an error in the user's own files is reported at its line."""
     from rich.console import Console
 
-    from mcfo.catalogue import load_own, make, make_own
-    from mcfo.data.tables import read_series
-    from mcfo.objectives.named import objective as named_objective
-    from mcfo.proposals.base import Bootstrap, Proposal
-    from mcfo.reports.run import write_run_report
-    from mcfo.training.devices import use_every_core
     from mcfo.training.loop import fit as learn
     from mcfo.training.progress import Listener, ProgressBar, TensorBoard
 
     console = Console()
-    use_every_core(devices)
-    sequences = read_series(data, **columns).sequences
-    held_out = None if validation is None else read_series(validation, **columns).sequences
-    if holdout:
-        sequences, held_out = _hold_out(sequences, holdout, validation)
-    if own:
-        start = make_own(model, sequences, proposal)
-    else:
-        start = make(model, sequences, asked["model"])
-        if proposal is not None:
-            made = load_own(proposal)
-            made = made() if isinstance(made, type) else made
-            if not isinstance(made, Proposal):
-                raise InputError(
-                    f"{proposal} is {made!r}, but a Proposal is wanted. Name a class derived from mcfo.Proposal."
-                )
-            start = start._replace(proposal=made)
-    options = {name: as_value(value) for name, value in asked["objective"].items()}
-    try:
-        chosen = named_objective(objective, **({"particles": particles} if objective != "elbo" else {}), **options)
-    except (TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
-    if objective == "bootstrap" and proposal is None:
-        start = start._replace(proposal=Bootstrap())
-    other = proposal is not None or objective == "bootstrap"
-    default = tuple(path for path in start.fixed if not other or path.startswith("model"))
     listener: Listener = ProgressBar(console)
     if tensorboard:
         listener = TensorBoard(out / "tensorboard", listener)
-    console.print(
-        f"{len(sequences)} series"
-        + (f", {len(held_out)} held out" if held_out else "")
-        + f"; {model} by {objective} with {particles} particles, {settings['steps']} steps. "
-        "Compiling takes some seconds first."
-    )
+    others = f", {len(held_out)} held out" if held_out else ""
+    console.print(f"{len(sequences)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
     try:
-        fitted = learn(
+        return learn(
             start.model,
             start.proposal,
             sequences,
-            objective=chosen,
+            objective=objective,
             validation=held_out,
             out=out,
             listener=listener,
-            about={
-                "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
-                "model": {"name": Path(model).name if own else model, "options": asked["model"], "own": own},
-                "proposal": {"name": Path(proposal).name, "own": True} if proposal else {},
-                "data": str(data),
-                "validation": None if validation is None else str(validation),
-            },
-            fixed=(*default, *(path for path in fixed if path not in default)),
-            devices=devices,
-            optimiser_options={name: as_value(value) for name, value in asked["optimiser"].items()},
-            schedule_options={name: as_value(value) for name, value in asked["schedule"].items()},
-            **running,
-            **settings,
+            **options,
         )
-    except (InputError, KeyboardInterrupt):
+    except (InputError, RunError):
         raise
     except Exception as error:
-        if own or proposal is not None:
-            _blame(error, [name.rpartition(":")[0] for name in (model, proposal) if name and ":" in name])
+        _blame(error, files)
         raise
-    page = write_run_report(out)
-    _show(console, fitted, out, data, own, model)
-    console.print(f"Report: {page}")
 
 
-def _hold_out(sequences: list[Any], share: float, validation: Path | None) -> tuple[list[Any], list[Any]]:
-    if validation is not None:
-        raise InputError("--holdout and --validation both name held-out series. Give one of them.")
-    count = round(len(sequences) * share)
-    if count < 1 or count >= len(sequences):
-        raise InputError(
-            f"--holdout {share} of {len(sequences)} series leaves none to learn from or none to hold out. Give more "
-            "series, "
-            "another share, or a file by --validation."
-        )
-    return sequences[:-count], sequences[-count:]
+def _about(reference: str, own: bool) -> dict[str, Any]:
+    """What config.json says of a model or a proposal; of one's own, a hash of the code too."""
+    if not own:
+        return {"name": reference, "own": False}
+    file, _, name = reference.rpartition(":")
+    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
 
 
 def _blame(error: Exception, files: list[str]) -> None:
@@ -249,16 +253,20 @@ def _blame(error: Exception, files: list[str]) -> None:
         ) from error
 
 
-def _show(console: Any, fitted: Any, out: Path, data: Path, own: bool, model: str) -> None:
-    from mcfo.cli.evaluate import evaluation_table
+def _show(fitted: Any, out: Path, data: Path, own: str | None) -> None:
+    from rich.console import Console
 
+    from mcfo.cli.evaluate import evaluation_table
+    from mcfo.reports.run import write_run_report
+
+    console = Console()
     if fitted.skipped:
         total = fitted.steps * len(fitted.seeds)
         console.print(f"[yellow]{fitted.skipped} of {total} updates were not finite and were skipped.[/yellow]")
     if fitted.stopped == "early":
         console.print(f"Stopped early after {fitted.steps} steps: the validation NLL had ceased to fall.")
-    console.print(
-        evaluation_table([(one.seed, one.evaluation) for one in fitted.seeds], f"On the {fitted.evaluated_on}")
-    )
-    again = f" --model {model}" if own else ""
-    console.print(f"Evaluate it: mcfo evaluate {out} --data {data}{again}", highlight=False)
+    found = [(one.seed, one.evaluation) for one in fitted.seeds]
+    console.print(evaluation_table(found, f"On the {fitted.evaluated_on}"))
+    console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True)
+    again = shlex.join(["mcfo", "evaluate", str(out), "--data", str(data), *(["--model", own] if own else [])])
+    console.print(f"Evaluate it: {again}", highlight=False, soft_wrap=True)

@@ -16,8 +16,8 @@ from mcfo.files import InputError, OtherRunError, RunError, write_atomically
 from mcfo.training.checkpoints import Checkpoints
 from mcfo.training.step import State
 
-_IGNORED = ("command",)
-"""Entries of config.json that say how the run was called, not what it is."""
+_IGNORED = ("command", "data.file", "validation.file")
+"""Entries of config.json that say how the run was called, not what it is: the data have a hash."""
 
 
 class RunFolder:
@@ -31,7 +31,7 @@ class RunFolder:
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool):
         self.path = path
-        self.config = json.loads(json.dumps(config))
+        self.config = json.loads(json.dumps(config, default=repr))
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder. Choose another one.")
         if resume:
@@ -106,10 +106,7 @@ class RunFolder:
                 raise InputError(f"{self.path} holds no run to resume: there is no config.json in it.")
             return  # it was interrupted before it had begun
         found = read_json(self.path / "config.json")
-        different = differences(
-            {name: value for name, value in self.config.items() if name not in _IGNORED},
-            {name: value for name, value in found.items() if name not in _IGNORED},
-        )
+        different = [one for one in differences(self.config, found) if one[0] not in _IGNORED]
         if different:
             shown = "; ".join(f"{name} was {old!r} and is {new!r}" for name, new, old in different[:4])
             raise OtherRunError(

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mcfo.catalogue import Start, make, make_own
+from mcfo.catalogue import Start, make
 from mcfo.files import InputError
 from mcfo.models.base import Model
+from mcfo.own_code import make_own
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
 from mcfo.training.folder import read_arrays, read_json, write_arrays

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from mcfo.experiments.lgssm.summary import LEVELS, Learned
 from mcfo.training.evaluation import Evaluation
 
@@ -137,7 +139,7 @@ def _fisher(mcfo: Learned, fisher: Learned, optimum: dict[str, float]) -> str:
 
 def _pimh(mcfo: Learned, pimh: list[Learned], optimum: dict[str, float]) -> str:
     def overshoot(one: Learned) -> float:
-        return float(one.curve("theta_2")[1].mean(0).max() - optimum["theta_2"])
+        return float(np.nanmax(one.curve("theta_2")[1].mean(0)) - optimum["theta_2"])
 
     values = ", ".join(f"{one.method} {overshoot(one):.3f}" for one in [mcfo, *pimh])
     ends = ", ".join(f"{one.method} {one.mean('ess'):.2f}" for one in [mcfo, *pimh])

@@ -87,12 +87,7 @@ def parameters(model: Any, proposal: Proposal) -> dict[str, Any]:
 
 
 def _batch(observations: jax.Array, *, first: int) -> Sequence:
-    count = len(observations)
-    return Sequence(
-        observations=observations,
-        observed=None,
-        inputs=None,
-        length=None,
-        number=jnp.arange(first, first + count, dtype=jnp.int32),
-        start=jnp.zeros(count, jnp.int32),
-    )
+    def one(values: jax.Array, number: jax.Array) -> Sequence:
+        return Sequence(values, None, None, None, number, jnp.zeros((), jnp.int32))
+
+    return jax.vmap(one)(observations, jnp.arange(first, first + len(observations), dtype=jnp.int32))

@@ -57,19 +57,12 @@ class Learned:
     seconds: float
 
     def curve(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
-        """Steps, and the values of each seed at them: shape (seeds, steps)."""
+        """Steps, and the values of each seed at them, NaN where one has none: shape (seeds, steps)."""
         seeds = sorted({line["seed"] for line in self.lines})
-        values = [
-            [
-                (line["step"], value(line, metric))
-                for line in self.lines
-                if line["seed"] == seed and value(line, metric) is not None
-            ]
-            for seed in seeds
-        ]
-        if not values[0]:
-            return np.zeros(0), np.zeros((len(seeds), 0))
-        return np.array([step for step, _ in values[0]]), np.array([[number for _, number in one] for one in values])
+        found = {(line["seed"], line["step"]): value(line, metric) for line in self.lines}
+        steps = sorted({step for (_, step), number in found.items() if number is not None})
+        values = [[_known(found.get((seed, step))) for step in steps] for seed in seeds]
+        return np.array(steps), np.array(values).reshape(len(seeds), len(steps))
 
     def steps_to(self, share: float) -> float:
         """The first evaluation at which the effective sample size, its mean over the seeds, is at least that share of
@@ -77,6 +70,7 @@ class Learned:
         steps, ess = self.curve("test_ess")
         if not len(steps):
             return math.inf
+        # A seed without an effective sample size (a collapsed filter) keeps the mean from reaching anything.
         reached = np.flatnonzero(ess.mean(0) >= share * self.evaluations[0].particles)
         return float(steps[reached[0]]) if len(reached) else math.inf
 

@@ -1,0 +1,117 @@
+"""The learning experiment: its numbers, its files, its page; and, where there is time, its claims."""
+
+import csv
+import math
+import re
+
+import numpy as np
+import pytest
+
+from mcfo.cli.reproduce import EXPERIMENTS
+from mcfo.experiments.lgssm.claims import arrived, claims
+from mcfo.experiments.lgssm.experiment import run_size
+from mcfo.experiments.lgssm.methods import PRESETS, Preset
+from mcfo.experiments.lgssm.problem import PHI, THETA, make_problem, parameters
+from mcfo.experiments.lgssm.summary import Learned
+from mcfo.training.evaluation import Evaluation
+
+OPTIMUM = {"theta_1": 0.9, "theta_2": 1.2, "phi_1": 0.83, "phi_2": 0.0, "phi_3": 0.006, "phi_4": 0.83, "phi_5": 0.0}
+
+
+def evaluation(ess=99.0, nll=1.6):
+    return Evaluation(-16.0, nll, ess, 3.0, 100, 1.2, 10, 100, 0, nll)
+
+
+def learned(method="mcfo-smc", *, ess=(50.0, 96.0, 99.5), off=0.0, particles=100):
+    lines = [
+        {
+            "seed": seed,
+            "step": 100 * place,
+            "ess": value,
+            "validation_ess": value,
+            "grad_norm_phi": None,
+            "watched": {name: number + off for name, number in OPTIMUM.items()},
+        }
+        for place, value in enumerate(ess, 1)
+        for seed in (0, 1)
+    ]
+    found = [{name: number + off for name, number in OPTIMUM.items()}] * 2
+    return Learned(method, particles, lines, found, [evaluation(ess[-1], 1.6 + off**2)] * 2, [0, 0], 3.0)
+
+
+def test_the_optimum_is_the_papers():
+    problem = make_problem(series=3, test_series=2, watched=1, steps=4, seed=0)
+    gain = 1.2 / (1.2**2 + 0.01)
+    expected = (0.9, 1.2, gain, (1 - 1.2 * gain) * 0.5, (1 - 1.2 * gain) * 0.9, gain, 0.0)
+    np.testing.assert_allclose([problem.optimum[name] for name in (*THETA, *PHI)], expected, rtol=1e-5)
+    assert parameters(problem.model, problem.proposal)["phi_4"] == 1.0
+    assert problem.test.number.tolist() == [3, 4], "test series have random numbers of their own"
+
+
+def test_steps_to_a_share_of_the_particles():
+    one = learned()
+    assert one.steps_to(0.95) == 200
+    assert one.steps_to(0.99) == 300
+    assert learned(ess=(10.0, 20.0)).steps_to(0.95) == math.inf
+    torn = learned()
+    torn.lines[2]["validation_ess"] = None
+    assert torn.steps_to(0.95) == 300, "a seed without a number has not arrived"
+
+
+def test_arrival_is_judged_on_every_part():
+    assert arrived(learned(), OPTIMUM, evaluation())
+    assert not arrived(learned(off=0.03), OPTIMUM, evaluation())
+    assert not arrived(learned(ess=(94.0,)), OPTIMUM, evaluation())
+
+
+def test_claims_say_what_came_out():
+    both = [learned(), learned("nasmc"), learned("mcfo-dreg", ess=(99.5,)), learned("mcfo-pimh-5")]
+    text = " ".join(claims(both, OPTIMUM, evaluation(), 100))
+    assert "converge to the exact optimum. Holds" in text
+    assert "Holds. Steps until the ESS reaches 95% of K: dreg 100, mcfo-smc 200" in text
+    worse = [learned(), learned("nasmc", off=0.1), learned("mcfo-dreg", ess=(50.0,))]
+    text = " ".join(claims(worse, OPTIMUM, evaluation(), 100))
+    assert "converge to the exact optimum. Does not hold" in text
+    assert "no later than the paper's. Does not hold" in text
+    assert "dreg never" in text
+
+
+def test_rows_are_in_long_form():
+    rows = list(learned().rows())
+    assert rows[0]._fields == ("method", "particles", "seed", "step", "metric", "value")
+    assert {row.metric for row in rows} >= {*THETA, *PHI, "ess", "test_ess"}
+    assert all(row.metric != "grad_norm_phi" for row in rows), "what is not there is left out"
+    summary = {row.metric: row for row in learned().summary()}
+    assert summary["ess"].mean == 99.5
+    assert summary["steps_to_ess_0.95"].mean == 200
+
+
+@pytest.mark.slow
+def test_the_experiment_writes_its_folder_and_is_resumed(tmp_path):
+    size = Preset(
+        particles=(5, 8), sweeps=(1,), pimh_particles=5, evaluation_particles=5, seeds=(0, 1), steps=40, batch=2,
+        series=6, test_series=4, watched=2, length=3,
+    )  # fmt: skip
+    report = run_size(tmp_path, size, preset="quick", seed=0, command="mcfo reproduce lgssm")
+    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    pictures = {f"figures/{name}.png" for name in ("learning", "parameters", "particles", "pimh")}
+    assert found == {"results.csv", "summary.csv", "config.json", "report.html", *pictures}
+    with (tmp_path / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} == {
+        "bootstrap", "iwae", "aesmc", "nasmc", "mcfo-smc", "mcfo-dreg", "mcfo-fisher", "mcfo-pimh-1",
+    }  # fmt: skip
+    with (tmp_path / "summary.csv").open() as file:
+        summary = list(csv.DictReader(file))
+    assert summary[0].keys() == {"method", "particles", "metric", "mean", "std", "seeds"}
+    assert any(row["method"] == "exact" and row["metric"] == "theta_2" for row in summary)
+    page = report.read_text()
+    assert len(re.findall("<img", page)) == 4
+    assert "mcfo-pimh-1" in page
+
+
+def test_presets():
+    assert EXPERIMENTS["lgssm"].endswith("lgssm.experiment")
+    assert PRESETS["quick"].particles == (100,)
+    assert len(PRESETS["quick"].seeds) == 3
+    assert PRESETS["paper"].particles == (10, 100, 1000)
