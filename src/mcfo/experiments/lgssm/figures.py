@@ -28,6 +28,7 @@ _COLOURS = {
     "mcfo-fisher": "#17becf",
 }
 _PIMH_COLOURS = ("#9ecae1", "#c49c00", "#7f3b08", "#40004b")
+_BINS = 50
 _SYMBOLS = {name: rf"$\{name}$" for name in (*THETA, *PHI)}
 
 
@@ -72,7 +73,7 @@ def _lines(
         steps, values = one.curve(metric)
         if not len(steps):
             continue
-        values = values if of is None else of(values)
+        steps, values = _binned(steps, values if of is None else of(values))
         colour = _colour(one, runs)
         mean, spread = values.mean(0), values.std(0)
         above = one.method in ("mcfo-smc", "mcfo-dreg")
@@ -81,6 +82,15 @@ def _lines(
         axis.fill_between(steps, low, high, color=colour, alpha=0.15, lw=0, zorder=1)
     if logarithmic:
         axis.set_yscale("log")
+
+
+def _binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Means over bins of equal width on a logarithmic axis: late steps would otherwise crowd each other."""
+    edges = np.geomspace(steps[0], steps[-1], _BINS)
+    places = np.digitize(steps, edges)
+    kept = np.unique(places)
+    means = [np.mean(values[:, places == place], axis=1) for place in kept]
+    return np.array([np.mean(steps[places == place]) for place in kept]), np.stack(means, axis=1)
 
 
 def _exact(axis: Any, value: float, label: str) -> None:

@@ -35,7 +35,7 @@ class Preset:
     """
 
     particles: tuple[int, ...] = (100,)
-    sweeps: tuple[int, ...] = (1, 5)
+    sweeps: tuple[int, ...] = (1, 3)
     pimh_particles: int = 100
     evaluation_particles: int = 100
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -44,7 +44,7 @@ class Preset:
     learning_rate: float = 0.01
     series: int = 4000
     test_series: int = 1000
-    watched: int = 200
+    watched: int = 100
     length: int = 10
     log_every: int = 20
 
@@ -58,5 +58,5 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     "quick": Preset(),
-    "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000),
+    "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
 }
