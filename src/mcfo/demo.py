@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -55,19 +56,22 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     key = jax.random.key(seed)
     best = AffineGaussian.optimal(problem.truth)
     exact = evaluate(problem.truth, best, problem.test, particles=particles, key=key)
-    console.print(_table(fits, problem, exact, particles, key))
+    rows = _rows(fits, problem, exact, particles, key)
+    console.print(_table(rows))
     (out / "figures").mkdir(exist_ok=True)
     picture = _draw(out / "figures" / "learning.png", fits, problem, exact)
     series = out / "series.csv"
     write_series(series, _first(problem.train, _WRITTEN), ["x"])
     elapsed = time.perf_counter() - begun
-    next_command = f"mcfo fit linear-gaussian --data {series} --out {out / 'fit'}"
-    report = _report(out / "report.html", fits, problem, exact, picture, next_command, elapsed)
-    console.print(f"Report: {report}   picture: {picture}   ({elapsed:.0f} s)", highlight=False)
+    next_command = shlex.join(["mcfo", "fit", "linear-gaussian", "--data", str(series), "--out", str(out / "fit")])
+    command = f"mcfo demo --steps {steps} --particles {particles} --seed {seed}"
+    skipped = sum(fitted.skipped for fitted in fits.values())
+    report = _report(out / "report.html", rows, picture, skipped, command, next_command, elapsed)
+    console.print(f"Report: {report}   ({elapsed:.0f} s)", highlight=False, soft_wrap=True, markup=False)
     console.print(
         "Now yours. A CSV file with a header will do, one row a step, empty cells where nothing was measured:"
     )
-    console.print(f"  {next_command}", highlight=False, soft_wrap=True)
+    console.print(f"  {next_command}", highlight=False, soft_wrap=True, markup=False)
     return report
 
 
@@ -133,23 +137,17 @@ _CAPTION = (
 )
 
 
-def _table(fits: dict[str, Fitted], problem: Problem, exact: Evaluation, particles: int, key: Any) -> Table:
+def _table(rows: list[list[str]]) -> Table:
     table = Table(title="What was learned", caption=_CAPTION)
     for title in _HEADER:
         table.add_column(title, justify="left" if title == "objective" else "right")
-    for row in _rows(fits, problem, exact, particles, key):
+    for row in rows:
         table.add_row(*row)
     return table
 
 
 def _report(
-    path: Path,
-    fits: dict[str, Fitted],
-    problem: Problem,
-    exact: Evaluation,
-    picture: Path,
-    next_command: str,
-    elapsed: float,
+    path: Path, rows: list[list[str]], picture: Path, skipped: int, command: str, next_command: str, elapsed: float
 ) -> Path:
     report = Report(
         "Learning a linear Gaussian model",
@@ -160,12 +158,11 @@ def _report(
             "with the "
             f"optimum and with the Kalman filter. It took {elapsed:.0f} seconds."
         ),
-        command="mcfo demo",
+        command=command,
     )
-    skipped = sum(fitted.skipped for fitted in fits.values())
     if skipped:
         report.warning(f"{skipped} updates were not finite and were skipped.")
-    report.table(_HEADER, _rows(fits, problem, exact, exact.particles, jax.random.key(0)), caption=_CAPTION)
+    report.table(_HEADER, rows, caption=_CAPTION)
     report.figure(
         picture,
         "Parameters, likelihood and effective sample size while learning: mean over the seeds, and each seed. "

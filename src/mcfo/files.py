@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 
 class InputError(ValueError):
@@ -22,7 +23,17 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Writes beside the file and renames: whoever opens it sees the old content or the new one, never a part."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        beside.write_bytes(content)
+        with beside.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def inside(value: Any, *names: str) -> Any:
+    """What lies in nested objects under these names, or None."""
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value

@@ -23,7 +23,7 @@ SMALL = ["--steps", "4", "--particles", "5", "--batch", "2", "--log-every", "2",
 OWN = """
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from mcfo import MarkovModel
+from mcfo import MarkovModel, Proposal
 
 
 class Drift(MarkovModel):
@@ -40,6 +40,22 @@ class Drift(MarkovModel):
 
     def emission(self, memory, latent, inputs):
         return dist.Normal(latent, 1.0).to_event(1)
+
+
+class Wide(Proposal):
+    scale: jnp.ndarray
+
+    def __init__(self):
+        self.scale = jnp.ones(1)
+
+    def encode(self, sequence):
+        return None
+
+    def initial(self, prior, context):
+        return dist.Normal(prior.mean, self.scale).to_event(1)
+
+    def step(self, prior, memory, context):
+        return dist.Normal(prior.mean, self.scale).to_event(1)
 
 
 class Broken(Drift):
@@ -75,7 +91,7 @@ def place(tmp_path_factory):
 
 
 def test_a_run_folder_has_everything(place):
-    found = {path.name for path in (place / "run").iterdir()}
+    found = {path.name for path in (place / "run").iterdir()} - {".lock"}
     assert found == {
         "config.json",
         "metrics.jsonl",
@@ -128,11 +144,29 @@ def test_an_own_model_is_fitted_and_evaluated(place, tmp_path):
     assert refused(other, "holds another model")
 
 
+@pytest.mark.slow
+def test_an_own_proposal_is_evaluated_too(place, tmp_path):
+    own = ["--proposal", f"{place / 'own.py'}:Wide"]
+    run = tmp_path / "a run [/x]"
+    fit = invoke("fit", "linear-gaussian", "--data", place / "series.csv", "--out", run, *own, *SMALL)
+    assert fit.exit_code == 0, fit.output
+    evaluate = ["evaluate", run, "--data", place / "series.csv", "--particles", 9]
+    assert refused(invoke(*evaluate), "Say where it is: --proposal")
+    assert invoke(*evaluate, *own).exit_code == 0
+    (place / "two.csv").write_text("x,y\n1,2\n2,3\n")
+    assert refused(invoke("evaluate", run, "--data", place / "two.csv", *own), "learned from 1 columns")
+    config = run / "config.json"
+    config.write_text("[" * 100_000)
+    assert refused(invoke(*evaluate, *own), "is not JSON")
+    assert refused(invoke("report", run), "config.json")
+
+
 BAD = {
     "unknown model": (["fit", "linear-gausian"], "Did you mean 'linear-gaussian'?"),
+    "a file without a name": (["fit", "own.py"], "Say which model in it: own.py:Name"),
     "no such own file": (["fit", "nowhere.py:Drift"], "nowhere.py"),
     "no such own class": (["fit", "{place}/own.py:Drif"], "Did you mean 'Drift'?"),
-    "an error in an own model": (["fit", "{place}/own.py:Broken"], "own.py, line 25, in emission: AttributeError"),
+    "an error in an own model": (["fit", "{place}/own.py:Broken"], "own.py, line 41, in emission: AttributeError"),
     "unknown objective": (["fit", "linear-gaussian", "--objective", "mfco"], "Did you mean 'mcfo'?"),
     "unknown objective option": (["fit", "linear-gaussian", "--objective-option", "sweep=3"], "Did you mean 'sweeps'?"),
     "unknown rule": (["fit", "linear-gaussian", "--objective-option", "phi=dregg"], "Did you mean 'dreg'?"),
@@ -168,6 +202,12 @@ def test_files_that_cannot_be_read_are_refused(file, message, place, tmp_path):
     for command in (["fit", "linear-gaussian", "--out", tmp_path / "run", *SMALL], ["evaluate", place / "run"]):
         assert refused(invoke(*command, "--data", place / file), message)
     assert not (tmp_path / "run").exists()
+
+
+def test_names_that_cannot_be(place):
+    long = place / ("x" * 300)
+    for command in (["fit", "linear-gaussian", "--data", place / "series.csv", "--out", long], ["report", long]):
+        assert refused(invoke(*command), "cannot be a name")
 
 
 def test_what_is_there_is_never_lost(place, tmp_path):

@@ -100,7 +100,10 @@ def test_the_experiment_writes_its_folder_and_is_resumed(tmp_path):
         rows = list(csv.DictReader(file))
     assert {row["method"] for row in rows} == {
         "bootstrap", "iwae", "aesmc", "nasmc", "mcfo-smc", "mcfo-dreg", "mcfo-fisher", "mcfo-pimh-1",
+        "exact",
     }  # fmt: skip
+    averaged = [row for row in rows if row["metric"] == "averaged_ess" and row["method"] == "nasmc"]
+    assert [(row["seed"], row["step"]) for row in averaged] == [("0", "40"), ("1", "40")] * 2
     with (tmp_path / "summary.csv").open() as file:
         summary = list(csv.DictReader(file))
     assert summary[0].keys() == {"method", "particles", "metric", "mean", "std", "seeds"}

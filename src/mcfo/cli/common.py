@@ -36,11 +36,19 @@ def check_known(name: str, known: Iterable[str], what: str) -> None:
         fail(f"There is no {what} {name!r}. {nearest(name, known)}")
 
 
+def exists(path: Path) -> bool:
+    """Whether there is such a file or folder; refuses a name that cannot be one."""
+    try:
+        return path.exists()
+    except OSError as error:
+        fail(f"{str(path)[:60]}... cannot be a name: {error.strerror}. Choose another one.")
+
+
 def check_out(out: Path, force: bool) -> None:
     """Refuses a folder that exists."""
-    if out.exists() and not out.is_dir():
+    if exists(out) and not out.is_dir():
         fail(f"{out} is not a folder. Choose another one with --out.")
-    if out.exists() and not force:
+    if exists(out) and not force:
         fail(f"{out} exists already. Choose another folder with --out, or add --force to write into it.")
 
 

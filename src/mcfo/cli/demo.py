@@ -1,6 +1,7 @@
 """`mcfo demo`: see it learn."""
 
 import os
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -29,10 +30,16 @@ def demo(
         fail(f"Cannot make the folder {out}: {error.strerror}. Choose another one with --out.")
     if not os.access(out, os.W_OK):
         fail(f"Cannot write into the folder {out}. Choose another one with --out.")
-    with messages():
-        from mcfo.training.devices import use_every_core
+    try:
+        with messages():
+            from mcfo.training.devices import use_every_core
 
-        use_every_core()
-        from mcfo.demo import run
+            use_every_core()
+            from mcfo.demo import run
 
-        run(out, steps=steps, particles=particles, seed=seed)
+            run(out, steps=steps, particles=particles, seed=seed)
+    except KeyboardInterrupt:
+        if not any(out.iterdir()):
+            out.rmdir()
+        print("\nmcfo: Interrupted.", file=sys.stderr)
+        raise typer.Exit(130) from None

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import Seed, fail, messages
+from mcfo.cli.common import Seed, exists, fail, messages
 
 
 def evaluate(
@@ -25,8 +25,9 @@ def evaluate(
     out: Annotated[Path | None, typer.Option(help="Write the JSON into this file; it must not exist yet.")] = None,
 ) -> None:
     """Filter the series in a file with a learned model: log-likelihood, NLL per step, ESS, one-step prediction."""
-    if out is not None and out.exists():
+    if out is not None and exists(out):
         fail(f"{out} exists already. Choose another file with --out.")
+    exists(run)
     with messages():
         _evaluate(
             run,
@@ -92,9 +93,10 @@ def _evaluate(
 
 def evaluation_table(found: list[tuple[int, Any]], title: str) -> Any:
     """One column for each seed."""
+    from rich.markup import escape
     from rich.table import Table
 
-    table = Table(title=title)
+    table = Table(title=escape(title))
     table.add_column("")
     for seed, _ in found:
         table.add_column(f"seed {seed}", justify="right")

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import Seed, as_value, fail, messages, read_options, read_values
+from mcfo.cli.common import Seed, as_value, exists, fail, messages, read_options, read_values
 from mcfo.files import InputError, RunError
 
 _Columns = Annotated[str | None, typer.Option("--columns", help="The value columns, by commas; all by default.")]
@@ -76,9 +76,11 @@ def fit(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
 ) -> None:
     """Learn a model and its proposal from the series in a file."""
-    if out.exists() and not resume and (not out.is_dir() or any(out.iterdir())):
+    if exists(out) and not resume and (not out.is_dir() or any(out.iterdir())):
         fail(f"{out} exists already. Choose another folder with --out, or go on with the run in it by --resume.")
     own = model.rpartition(":")[0].endswith(".py")
+    if model.endswith(".py"):
+        fail(f"{model} is a file. Say which model in it: {model}:Name.")
     asked: dict[str, dict[str, Any]] = {
         "model": read_options(model_option or [], "--set"),
         "objective": read_options(objective_option or [], "--objective-option"),
@@ -129,7 +131,8 @@ def fit(
                 checkpoint_seconds=checkpoint_seconds,
                 **settings,
             )
-            _show(fitted, out, data, model if own else None)
+            again = {"--model": model if own else None, "--proposal": proposal}
+            _show(fitted, out, data, again | {"--columns": columns, "--series": series, "--time": time})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Go on with the same command and --resume; the run is in {out}.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -253,7 +256,7 @@ def _blame(error: Exception, files: list[str]) -> None:
         ) from error
 
 
-def _show(fitted: Any, out: Path, data: Path, own: str | None) -> None:
+def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> None:
     from rich.console import Console
 
     from mcfo.cli.evaluate import evaluation_table
@@ -267,6 +270,7 @@ def _show(fitted: Any, out: Path, data: Path, own: str | None) -> None:
         console.print(f"Stopped early after {fitted.steps} steps: the validation NLL had ceased to fall.")
     found = [(one.seed, one.evaluation) for one in fitted.seeds]
     console.print(evaluation_table(found, f"On the {fitted.evaluated_on}"))
-    console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True)
-    again = shlex.join(["mcfo", "evaluate", str(out), "--data", str(data), *(["--model", own] if own else [])])
-    console.print(f"Evaluate it: {again}", highlight=False, soft_wrap=True)
+    console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True, markup=False)
+    words = [word for name, value in again.items() if value is not None for word in (name, value)]
+    command = shlex.join(["mcfo", "evaluate", str(out), "--data", str(data), *words])
+    console.print(f"Evaluate it: {command}", highlight=False, soft_wrap=True, markup=False)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from mcfo.reports.folder import Run, SeedResult, inside, text, whole
+from mcfo.files import inside
+from mcfo.reports.folder import Run, SeedResult, text, whole
 from mcfo.reports.words import counted, fixed, seeds_named, shortened
 
 LOW_SAMPLE_SIZE = 0.05

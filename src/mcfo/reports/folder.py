@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.files import InputError
+from mcfo.files import InputError, inside
 
 _SECTIONS = ("model", "objective", "data", "settings")
 """What config.json must hold for a report to say anything."""
@@ -20,13 +20,6 @@ _LARGEST = 1e100
 
 Curve = dict[int, tuple[np.ndarray, np.ndarray]]
 """For each seed the steps and the values there, NaN where there is none."""
-
-
-def inside(value: Any, *names: str) -> Any:
-    """What lies in nested objects under these names, or None."""
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
 
 
 def number(value: Any) -> float | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcfo.reports.folder import Run, inside, text, whole
+from mcfo.files import inside
+from mcfo.reports.folder import Run, text, whole
 from mcfo.reports.page import Report
 from mcfo.reports.parameters import is_fixed
 from mcfo.reports.words import (

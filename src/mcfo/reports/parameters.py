@@ -6,7 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mcfo.reports.folder import Run, SeedResult, inside, number
+from mcfo.files import inside
+from mcfo.reports.folder import Run, SeedResult, number
 from mcfo.reports.page import Report
 from mcfo.reports.words import MISSING, listed, shape_in_words, shortened, significant
 
@@ -62,7 +63,7 @@ def add_parameters(report: Report, run: Run) -> None:
         _summary_table(report, summarised, len(seeds) > 1)
     if held:
         report.text(f"Held fixed: {listed(_fixed_in_words(parameter) for parameter in held)}.")
-    report.text("All of them in full precision are in results.json.")
+    report.text("Every array, in full precision, is in model.npz.")
 
 
 def _parameters(results: list[SeedResult]) -> list[Parameter]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from mcfo.files import InputError
+from mcfo.files import InputError, inside
 from mcfo.reports.cautions import cautions
 from mcfo.reports.curves import WIDTH, draw_curves
-from mcfo.reports.folder import Run, SeedResult, inside, number, read_run, text, whole
+from mcfo.reports.folder import Run, SeedResult, number, read_run, text, whole
 from mcfo.reports.origin import add_origin, data_in_words
 from mcfo.reports.page import Report
 from mcfo.reports.parameters import add_parameters, count_learned

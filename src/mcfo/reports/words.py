@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mcfo.reports.folder import inside, number, text, whole
+from mcfo.files import inside
+from mcfo.reports.folder import number, text, whole
 
 MISSING = "–"
 _LONGEST = 160

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import warnings
 from collections.abc import Iterator
@@ -62,19 +63,19 @@ class Checkpoints:
         """The steps of which there is a checkpoint, ascending."""
         return sorted(checkpoint.step for checkpoint in self._manager.checkpoints)
 
-    def save(self, state: State, *, seconds: float, nll_per_step: float | None) -> None:
+    def save(self, state: State, *, seconds: float, nll_per_step: float) -> None:
         """Keeps the state, unless it is kept already, and the seconds that the run has taken so far.
 
         **Arguments:**
 
-        - `nll_per_step`: by which the best is known; None if this state was not evaluated.
+        - `nll_per_step`: by which the best is known; infinite if this state was not evaluated.
         """
         step = int(state.step)
         if step in self.steps():
             return
         content = {name: np.asarray(array) for name, array in _named(state).items()}
         content["seconds"] = np.asarray(seconds, np.float64)
-        metrics = None if nll_per_step is None else {_SCORE: nll_per_step}
+        metrics = {_SCORE: nll_per_step} if math.isfinite(nll_per_step) else None
         try:
             with _orbax():
                 self._manager.save(step, content, metrics=metrics, force=True)
@@ -94,20 +95,23 @@ class Checkpoints:
 
         - `like`: a state of the same shape, as the run begins.
         """
-        unreadable = []
+        unreadable: dict[int, str] = {}
         for step in reversed(self.steps()):
             try:
                 with _orbax():
                     content: Any = self._manager.load(step)
             except Exception as error:
-                unreadable.append(f"step {step}: {_first_line(error)}")
+                unreadable[step] = _first_line(error)
                 continue
-            for message in unreadable:
-                warnings.warn(f"A checkpoint cannot be read ({message}). An earlier one is used.", stacklevel=2)
+            for bad, message in unreadable.items():
+                warnings.warn(f"The checkpoint of step {bad} cannot be read ({message}) and is replaced.", stacklevel=2)
+                with _orbax():
+                    self._manager.delete(bad)
             return self._fill(like, content)
         if unreadable:
             raise InputError(
-                f"No checkpoint in {self._folder} can be read ({'; '.join(unreadable)}). Begin anew in another folder."
+                f"No checkpoint in {self._folder} can be read ({'; '.join(unreadable.values())}). Begin anew in "
+                "another folder."
             )
         return None
 

@@ -35,6 +35,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "parameters": _shapes(modules.model, "model"),
             "fixed": list(trainer.settings.fixed),
             "start": digest(modules.model),
+            "fields": describe(modules.model, values=False),
         },
         "proposal": {
             "name": type(modules.proposal).__name__,
@@ -42,6 +43,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "class": type(modules.proposal).__name__,
             "parameters": _shapes(modules.proposal, "proposal"),
             "start": digest(modules.proposal),
+            "fields": describe(modules.proposal, values=False),
         },
         "objective": {
             "name": objective.name,
@@ -52,6 +54,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
         "data": _data(trainer.data, about.get("data")),
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
         "settings": trainer.settings.as_data(),
+        "optimiser": trainer.optimiser_digest(),
         "devices": trainer.devices,
         "precision": str(jnp.zeros(()).dtype),
         "versions": {name: metadata.version(name) for name in _PACKAGES},

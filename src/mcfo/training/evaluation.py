@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, Int
 from jaxtyping import Key as KeyArray
 
 from mcfo.exact.kalman import kalman_filter
+from mcfo.files import InputError
 from mcfo.models.base import Model
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
@@ -46,7 +47,7 @@ class Evaluation(NamedTuple):
     - `log_evidence`: Σ log p̂(x_1:T) over the series, and `nll_per_step` minus that over all steps.
     - `ess`, `ess_min`: effective sample size, its mean over all steps and its least value.
     - `prediction_rmse`: root mean square of x_t - E[x_t | x_1:t-1] over what was observed; None where an emission has
-      no mean.
+      no mean, or a filter collapsed.
     - `collapsed`: how many series have an evidence that is not finite; `log_evidence` is then -inf or NaN.
     - `exact_nll_per_step`: by the Kalman filter, for a linear Gaussian model.
     """
@@ -90,7 +91,14 @@ def as_batch(data: Any) -> Sequence:
     """Series as one padded batch: from a list, from one series, or as it is."""
     if isinstance(data, Sequence):
         return jax.tree.map(lambda array: array[None], data) if data.observations.ndim == 2 else data
-    return stack(list(data))
+    sequences = list(data)
+    for place, one in enumerate(sequences):
+        if not isinstance(one, Sequence):
+            raise InputError(
+                f"The data hold {type(one).__name__} at place {place}, but sequences are wanted. Read each series with "
+                "Sequence.from_values."
+            )
+    return stack(sequences)
 
 
 def series_scores(
@@ -117,11 +125,13 @@ def series_scores(
         )
         exists = sequence.present()
         exists = jnp.ones(sequence.steps, bool) if exists is None else exists
+        # Where a filter has collapsed it goes on with equal weights, of which none means anything.
+        ess = jnp.where(record.finite, record.ess, 0.0)
         return Scores(
             log_evidence=jnp.sum(record.log_evidence),
             steps=jnp.sum(exists),
-            ess_sum=jnp.sum(jnp.where(exists, record.ess, 0.0)),
-            ess_least=jnp.min(jnp.where(exists, record.ess, jnp.inf)),
+            ess_sum=jnp.sum(jnp.where(exists, ess, 0.0)),
+            ess_least=jnp.min(jnp.where(exists, ess, jnp.inf)),
             squared_error=jnp.sum(errors),
             values=jnp.sum(sequence.mask()),
         )
@@ -131,8 +141,8 @@ def series_scores(
 
 def exact_nll(model: Model, batch: Sequence) -> float | None:
     """By the Kalman filter, where the model is linear and Gaussian."""
-    if not isinstance(model, LinearGaussian):
-        return None
+    if type(model) is not LinearGaussian:
+        return None  # a class derived from it may emit something else
     return float(exact_nll_per_step(model, batch))
 
 
@@ -147,7 +157,9 @@ def exact_nll_per_step(model: LinearGaussian, batch: Sequence) -> Scalar:
 def summarise(scores: Scores, particles: int, exact: float | None, *, predicts: bool) -> Evaluation:
     """One line for all series."""
     log_evidence, steps = float(np.sum(scores.log_evidence)), int(np.sum(scores.steps))
-    rmse = math.sqrt(float(np.sum(scores.squared_error)) / int(np.sum(scores.values))) if predicts else None
+    collapsed = int(np.sum(~np.isfinite(scores.log_evidence)))
+    known = predicts and not collapsed
+    rmse = math.sqrt(float(np.sum(scores.squared_error)) / int(np.sum(scores.values))) if known else None
     return Evaluation(
         log_evidence=log_evidence,
         nll_per_step=-log_evidence / steps,
@@ -157,7 +169,7 @@ def summarise(scores: Scores, particles: int, exact: float | None, *, predicts: 
         prediction_rmse=rmse,
         series=len(scores.steps),
         steps=steps,
-        collapsed=int(np.sum(~np.isfinite(scores.log_evidence))),
+        collapsed=collapsed,
         exact_nll_per_step=exact,
     )
 
@@ -205,7 +217,6 @@ def _keys(log_weights: LogWeights, frame: Frame, key: Key) -> KeyArray[Array, " 
 
 
 def _squared_error(predictions: Float[Array, "particles dimensions"], log_weights: LogWeights, frame: Frame) -> Scalar:
-    # Weights of a collapsed filter are NaN, and so is the error then: it is not hidden.
     error = (jnp.exp(log_weights) @ predictions - frame.observation) ** 2
     if frame.observed is not None:
         error = jnp.where(frame.observed, error, 0.0)

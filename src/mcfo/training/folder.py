@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import io
 import json
 import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -16,8 +18,9 @@ from mcfo.files import InputError, OtherRunError, RunError, write_atomically
 from mcfo.training.checkpoints import Checkpoints
 from mcfo.training.step import State
 
-_IGNORED = ("command", "data.file", "validation.file")
-"""Entries of config.json that say how the run was called, not what it is: the data have a hash."""
+_IGNORED = ("command", "data.file", "validation.file", "settings.devices")
+"""Entries of config.json that say how the run was called, not what it is: the data have a hash, and the devices that
+were used stand beside those that were asked for."""
 
 
 class RunFolder:
@@ -31,7 +34,7 @@ class RunFolder:
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool):
         self.path = path
-        self.config = json.loads(json.dumps(config, default=repr))
+        self.config = json.loads(json.dumps(config, allow_nan=False))
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder. Choose another one.")
         if resume:
@@ -43,8 +46,9 @@ class RunFolder:
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(path / ".lock")
             self.write_json("config.json", self.config)
-            self._metrics = (path / "metrics.jsonl").open("ab")
+            self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
         except OSError as error:
             raise InputError(f"Cannot write into {path}: {error.strerror}. Choose another folder.") from error
         self._checkpoints = Checkpoints(path / "checkpoints")
@@ -62,19 +66,23 @@ class RunFolder:
         # What was logged after the checkpoint will be logged again.
         content = "".join(json.dumps(line) + "\n" for line in lines)
         self._metrics.close()
-        write_atomically(self.path / "metrics.jsonl", content.encode())
-        self._metrics = (self.path / "metrics.jsonl").open("ab")
+        try:
+            write_atomically(self.path / "metrics.jsonl", content.encode())
+            self._metrics = (self.path / "metrics.jsonl").open("ab", buffering=0)
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
         return state, seconds, lines
 
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Appends to the metrics."""
         try:
-            self._metrics.write("".join(json.dumps(line) + "\n" for line in lines).encode())
-            self._metrics.flush()
+            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            if self._metrics.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             raise self._cannot_write("metrics.jsonl", error) from error
 
-    def checkpoint(self, state: State, *, seconds: float, nll_per_step: float | None) -> None:
+    def checkpoint(self, state: State, *, seconds: float, nll_per_step: float) -> None:
         """Keeps the state; the metrics up to it are on the disk before."""
         try:
             os.fsync(self._metrics.fileno())
@@ -98,7 +106,10 @@ class RunFolder:
     def close(self) -> None:
         """Closes the files."""
         self._metrics.close()
-        self._checkpoints.close()
+        try:
+            self._checkpoints.close()
+        finally:
+            self._lock.close()
 
     def _check_same(self) -> None:
         if not (self.path / "config.json").exists():
@@ -109,6 +120,9 @@ class RunFolder:
         different = [one for one in differences(self.config, found) if one[0] not in _IGNORED]
         if different:
             shown = "; ".join(f"{name} was {old!r} and is {new!r}" for name, new, old in different[:4])
+            if [name for name, _, _ in different] == ["devices"]:
+                old = different[0][2]
+                shown += f" (add --devices {old}; in Python, call mcfo.use_every_core({old}) first)"
             raise OtherRunError(
                 f"{self.path} holds a run with another configuration: {shown}. Resume with the configuration in "
                 f"{self.path / 'config.json'}, or choose another folder."
@@ -126,7 +140,20 @@ class RunFolder:
 
 def _is_remnant(path: Path) -> bool:
     """Whether a file was being written when its process ended."""
-    return path.name.startswith(".") and path.name.endswith(".part")
+    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".part"))
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """A lock that ends with the process, however it ends: two runs in one folder would ruin each other's files."""
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise InputError(
+            f"Another process is learning in {path.parent}. Wait for it, or choose another folder."
+        ) from error
+    return file
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -135,7 +162,7 @@ def read_json(path: Path) -> dict[str, Any]:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}.") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InputError(f"{path} is not JSON: {error}.") from error
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but an object is wanted.")
@@ -153,10 +180,14 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
         if not text:
             continue
         try:
-            lines.append(json.loads(text))
-        except ValueError as error:
+            line = json.loads(text)
+        except (ValueError, RecursionError) as error:
             if number < len(texts):
-                raise InputError(f"Line {number} of {path} is not JSON: {error}.") from error
+                raise InputError(f"Line {number} of {path} is not JSON: {error}. Delete it.") from error
+            continue
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            raise InputError(f"Line {number} of {path} has no whole number 'step'. Delete it.")
+        lines.append(line)
     return lines
 
 

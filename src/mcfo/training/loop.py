@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Listing
@@ -56,8 +57,8 @@ def fit(
     - `watch`: a function of model and proposal whose named numbers are kept with every line of the metrics.
     - `listener`: told of every line of the metrics; [`ProgressBar`][] shows them.
     - `about`: names for config.json: "model", "data", "validation", "command".
-    - `checkpoint_seconds`: keep a checkpoint whenever so much time has passed (at the next evaluation, if there are
-      any), and at the end.
+    - `checkpoint_seconds`: keep a checkpoint whenever so much time has passed, besides those at the best evaluation
+      and at the end.
     - `settings`: those of [`Settings`][].
     """
     chosen = Settings.make(settings)
@@ -74,26 +75,27 @@ def fit(
             state, seconds, lines = folder.restore(state)
             state = trainer.place(state)
         begun = kept = time.perf_counter()
-        before = seconds
+        before, best = seconds, trainer.best_score(lines)
         with listener:
             listener.begin(chosen.steps, int(state.step), trainer.particles)
             while int(state.step) < chosen.steps and not trainer.is_exhausted(state):
                 state, now = trainer.advance(state)
-                evaluated = trainer.is_due(state)
-                if evaluated:
+                if trainer.is_due(state):
                     state, now = trainer.validate(state, now)
                 seconds = before + time.perf_counter() - begun
                 now = [{**line, "seconds": round(seconds, 3)} for line in now]
                 lines += now
                 listener.update(now)
+                score = trainer.score(now)
                 if folder is not None:
                     folder.log(now)
-                    if (evaluated or held_out is None) and time.perf_counter() - kept > checkpoint_seconds:
-                        folder.checkpoint(state, seconds=seconds, nll_per_step=trainer.score(state, now))
+                    if score < best or time.perf_counter() - kept > checkpoint_seconds:
+                        folder.checkpoint(state, seconds=seconds, nll_per_step=score)
                         kept = time.perf_counter()
+                best = min(best, score)
             fitted = trainer.finish(state, lines, seconds)
             if folder is not None:
-                folder.checkpoint(state, seconds=seconds, nll_per_step=None)
+                folder.checkpoint(state, seconds=seconds, nll_per_step=math.inf)
                 folder.finish(results_of(fitted), fitted.arrays())
     finally:
         if folder is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
@@ -86,18 +87,26 @@ def digest(tree: Any) -> str:
     return result.hexdigest()
 
 
-def describe(value: Any) -> Any:
-    """A module as data for config.json: its class and its fields, arrays by their shapes where they are long."""
+def describe(value: Any, *, values: bool = True) -> Any:
+    """A module as data for config.json: its class and its fields, arrays by their shapes where they are long.
+
+    **Arguments:**
+
+    - `values`: whether the numbers in short arrays are of interest.
+    """
     if eqx.is_array(value) or isinstance(value, np.ndarray):
-        values = np.asarray(value)
-        return values.tolist() if values.size <= 4 else {"shape": list(values.shape)}
+        array = np.asarray(value)
+        return array.tolist() if values and array.size <= 4 else {"shape": list(array.shape)}
     if isinstance(value, eqx.Module):
-        fields = {name: describe(getattr(value, name)) for name in getattr(value, "__dataclass_fields__", {})}
+        names = getattr(value, "__dataclass_fields__", {})
+        fields = {name: describe(getattr(value, name), values=values) for name in names}
         return {"kind": type(value).__name__, **fields}
     if isinstance(value, list | tuple):
-        return [describe(one) for one in value]
+        return [describe(one, values=values) for one in value]
     if isinstance(value, dict):
-        return {str(name): describe(one) for name, one in value.items()}
+        return {str(name): describe(one, values=values) for name, one in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
     if value is None or isinstance(value, bool | int | float | str):
         return value
     return getattr(value, "__name__", type(value).__name__)

@@ -9,15 +9,16 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from mcfo.catalogue import Start, make
-from mcfo.files import InputError
+from mcfo.files import InputError, inside
 from mcfo.models.base import Model
-from mcfo.own_code import make_own
+from mcfo.own_code import make_own, make_own_proposal
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
-from mcfo.training.folder import read_arrays, read_json, write_arrays
-from mcfo.training.parameters import Modules, fill, named_arrays
+from mcfo.training.folder import differences, read_arrays, read_json, write_arrays
+from mcfo.training.parameters import Modules, describe, fill, named_arrays
 
 _Tree = TypeVar("_Tree")
+_MOST_COLUMNS = 100_000
 
 
 class SavedSeed(NamedTuple):
@@ -74,48 +75,93 @@ def load_run(
     config = read_json(folder / "config.json")
     if not (folder / "results.json").exists():
         raise InputError(f"The run in {folder} has not ended. Go on with it: the same command and --resume.")
-    start = _start(folder, config, model, proposal, like, list(sequences or []))
+    parts = _Parts.read(folder, config)
+    if sequences and sequences[0].observations.shape[1] != parts.dimensions:
+        raise InputError(
+            f"The model in {folder} was learned from {parts.dimensions} columns of values, but these data have "
+            f"{sequences[0].observations.shape[1]}. Choose the columns (on the command line, --columns)."
+        )
+    start = _start(folder, parts, model, proposal, like, list(sequences or []))
+    for side, module in (("model", start.model), ("proposal", start.proposal)):
+        different = differences(describe(module, values=False), inside(config, side, "fields"))
+        if different:
+            path, new, old = different[0]
+            raise InputError(
+                f"{folder} holds another {side}: {path or 'the class'} was {old!r} and is {new!r}. Give the one "
+                "that the "
+                "run was made with."
+            )
     arrays = read_arrays(folder / "model.npz")
-    seeds = config.get("settings", {}).get("seeds", [])
     found = []
-    for place, seed in enumerate(seeds):
+    for place, seed in enumerate(parts.seeds):
         try:
             of_seed = {name: array[place] for name, array in arrays.items()}
         except IndexError as error:
             raise InputError(
-                f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(seeds)})."
+                f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(parts.seeds)})."
             ) from error
         modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
         found.append(SavedSeed(seed, modules.model, modules.proposal))
     return SavedRun(config, found)
 
 
+class _Parts(NamedTuple):
+    """What is needed of config.json, which is not to be trusted."""
+
+    name: str
+    own_model: bool | None
+    own_proposal: bool
+    bootstrap: bool
+    options: dict[str, Any]
+    seeds: list[int]
+    dimensions: int
+
+    @classmethod
+    def read(cls, folder: Path, config: dict[str, Any]) -> _Parts:
+        own = inside(config, "model", "own")
+        options = inside(config, "model", "options")
+        seeds = inside(config, "settings", "seeds")
+        dimensions = inside(config, "data", "dimensions")
+        whole = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
+        if not whole or not isinstance(dimensions, int) or not 0 < dimensions <= _MOST_COLUMNS:
+            raise InputError(f"{folder / 'config.json'} is damaged: seeds or dimensions are missing. Restore it.")
+        return cls(
+            name=str(inside(config, "model", "name")),
+            own_model=own if isinstance(own, bool) else None,
+            own_proposal=inside(config, "proposal", "own") is True,
+            bootstrap=inside(config, "proposal", "class") == "Bootstrap",
+            options=options if isinstance(options, dict) else {},
+            seeds=seeds,
+            dimensions=dimensions,
+        )
+
+
 def _start(
     folder: Path,
-    config: dict[str, Any],
+    parts: _Parts,
     model: str | None,
     proposal: str | None,
     like: tuple[Model, Proposal] | None,
     sequences: list[Sequence],
 ) -> Start:
     """Modules of the right structure; their numbers do not matter."""
-    about = config.get("model", {})
-    name, own = about.get("name"), about.get("own")
     if like is not None:
         return Start(*like, ())
-    if model is not None:
-        return make_own(model, sequences, proposal)
-    if own is None:
+    if parts.own_model is None:
         raise InputError(
-            f"The model in {folder} was made in Python ({name}). Load it there: mcfo.load_run(folder, like=(model, "
+            f"The model in {folder} was made in Python ({parts.name}). Load it there: mcfo.load_run(folder, "
+            "like=(model, "
             "proposal))."
         )
-    of_proposal = config.get("proposal", {})
-    if own or of_proposal.get("own"):
-        raise InputError(
-            f"{folder} holds a model or a proposal of your own ({name}). Say where the code is: --model path/to/{name}."
-        )
-    dimensions = config.get("data", {}).get("dimensions", 1)
-    series = Sequence.from_values(np.tile(np.array([[1], [2], [1], [3]]), (1, dimensions)))
-    start = make(str(name), [series], about.get("options", {}))
-    return start._replace(proposal=Bootstrap()) if of_proposal.get("class") == "Bootstrap" else start
+    if parts.own_model and model is None:
+        raise InputError(f"{folder} holds a model of your own. Say where it is: --model path/to/{parts.name}.")
+    if parts.own_proposal and proposal is None:
+        raise InputError(f"{folder} holds a proposal of your own. Say where it is: --proposal path/to/file.py:Name.")
+    if model is not None:
+        start = make_own(model, sequences, proposal)
+    else:
+        series = Sequence.from_values(np.tile(np.array([[1], [2], [1], [3]]), (1, parts.dimensions)))
+        start = make(parts.name, [series], parts.options)
+        if proposal is not None:
+            start = start._replace(proposal=make_own_proposal(proposal, sequences))
+    return start._replace(proposal=Bootstrap()) if parts.bootstrap and proposal is None else start

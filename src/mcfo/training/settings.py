@@ -5,10 +5,15 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import operator
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
 import optax
 
 from mcfo.files import InputError
@@ -23,8 +28,8 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
 }
 """Learning rates over the steps; `schedule_options` are the arguments of the optax function."""
 
-_NEED_MORE = {"lbfgs", "polyak_sgd"}
-"""Optimisers that ask for the loss itself at every update, which is a noisy estimate here."""
+_NEED_MORE = {"lbfgs", "polyak_sgd", "noisy_sgd", "dpsgd"}
+"""Optimisers that ask for more than gradients: the loss itself, which is a noisy estimate here, or random keys."""
 
 
 def optimisers() -> dict[str, Callable[..., optax.GradientTransformation]]:
@@ -88,7 +93,10 @@ class Settings:
         for name in ("evaluate_every", "evaluation_particles", "patience", "devices"):
             if getattr(self, name) is not None:
                 _require_whole(name, getattr(self, name), 1)
-        seeds = (self.seeds,) if isinstance(self.seeds, int) else tuple(self.seeds)
+        try:
+            seeds = tuple(operator.index(seed) for seed in np.atleast_1d(np.asarray(self.seeds)).tolist())
+        except TypeError as error:
+            raise InputError(f"The seeds must be whole numbers, but got {self.seeds!r}.") from error
         object.__setattr__(self, "seeds", seeds)
         if not seeds or len(set(seeds)) < len(seeds):
             raise InputError(f"The seeds must be different numbers, at least one, but got {seeds}.")
@@ -97,11 +105,14 @@ class Settings:
         object.__setattr__(self, "fixed", (self.fixed,) if isinstance(self.fixed, str) else tuple(self.fixed))
         if not (isinstance(self.average, int | float) and 0 <= self.average <= 1):
             raise InputError(f"average is a share of the steps, from 0 to 1, but got {self.average!r}.")
-        if self.clip is not None and not self.clip > 0:
+        if self.clip is not None and not (isinstance(self.clip, int | float) and 0 < self.clip < math.inf):
             raise InputError(f"clip is a positive norm, or None, but got {self.clip!r}.")
+        for name in ("optimiser_options", "schedule_options"):
+            for option, value in getattr(self, name).items():
+                _require_data(option, value)
         if self.select not in (None, "best", "average", "last"):
             raise InputError(f"select is 'best', 'average' or 'last', but got {self.select!r}.")
-        self.transformation()
+        _try(self.transformation(), self.optimiser)
 
     @classmethod
     def make(cls, options: Mapping[str, Any]) -> Settings:
@@ -133,6 +144,11 @@ class Settings:
                 f"The optimiser is {made!r}, but a name ('adam') or an optax transformation (optax.adam(0.01)) is "
                 "wanted."
             )
+        elif self.schedule != "constant" or self.schedule_options or self.optimiser_options:
+            raise InputError(
+                "An optax transformation brings its own rate and options. Leave out schedule, schedule_options and "
+                "optimiser_options, or name the optimiser."
+            )
         return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
 
     def as_data(self) -> dict[str, Any]:
@@ -154,6 +170,8 @@ class Settings:
         return _call(self.optimiser, made, {"learning_rate": self._rate(), **self.optimiser_options})
 
     def _rate(self) -> Any:
+        if self.schedule == "constant" and not self.schedule_options:
+            return self.learning_rate
         if self.schedule not in SCHEDULES:
             raise InputError(f"There is no schedule {self.schedule!r}. {nearest(self.schedule, SCHEDULES)}")
         made = SCHEDULES[self.schedule]
@@ -175,6 +193,34 @@ class Settings:
             },
         }[self.schedule]
         return _call(self.schedule, made, options | dict(self.schedule_options))
+
+
+def _require_data(name: str, value: Any) -> None:
+    """config.json holds every option, and must say all of it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"The option {name} is {value}, but a finite number is wanted.")
+    if not (value is None or isinstance(value, bool | int | float | str)):
+        raise InputError(
+            f"The option {name} is {value!r}, but a number, a word, True, False or None is wanted. Make the optimiser "
+            "with optax itself, and hand it over."
+        )
+
+
+def _try(optimiser: optax.GradientTransformation, name: Any) -> None:
+    """Refuses an optimiser that cannot update a number, or whose state no checkpoint can hold."""
+    number = jnp.zeros(2)
+    try:
+        state = optimiser.init(number)
+        jax.eval_shape(optimiser.update, number, state, number)
+    except Exception as error:
+        # An option of the wrong kind shows only here, as whatever error it leads to.
+        text = str(error).strip().splitlines()
+        raise InputError(
+            f"The optimiser {name!r} does not work with these options: {text[0] if text else type(error).__name__}. "
+            "Change them, or choose another one."
+        ) from error
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state) if eqx.is_array(leaf)):
+        raise InputError(f"The optimiser {name!r} keeps a random key, which is not supported. Choose another one.")
 
 
 def _require_whole(name: str, value: Any, least: int, most: int | None = None) -> None:

@@ -135,6 +135,10 @@ def compiled(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpe
     return jax.jit(function, compiler_options=COMPILER_OPTIONS)
 
 
+def _numbers(tree: Any) -> list[Array]:
+    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+
+
 def make_chunk(
     objective: Objective, optimiser: optax.GradientTransformation, static: Modules, averaged_from: int, mesh: Mesh
 ) -> Callable[..., tuple[State, Sums]]:
@@ -149,8 +153,9 @@ def make_chunk(
         gradients: Any = outcome.gradients
         changes, new_state = optimiser.update(gradients, state, learned)
         new = optax.apply_updates(learned, changes)
-        numbers = jnp.concatenate([ravel_pytree(outcome)[0], ravel_pytree(new)[0]])
-        good = jnp.all(jnp.isfinite(numbers))
+        norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
+        # Also the optimiser's state: a moment that has become infinite would make every later update zero.
+        good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
         learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
         share = 1.0 / jnp.maximum(step - averaged_from + 1, 1)
         average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
@@ -164,8 +169,8 @@ def make_chunk(
             log_evidence=counted(outcome.log_evidence),
             steps=counted(outcome.steps),
             ess=counted(outcome.ess),
-            norm_theta=counted(optax.tree.norm(outcome.gradients.model)),
-            norm_phi=counted(optax.tree.norm(outcome.gradients.proposal)),
+            norm_theta=counted(norms[0]),
+            norm_phi=counted(norms[1]),
         )
         return learned, state, average, sums
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -66,7 +68,7 @@ class Trainer:
         self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, data)
         self._chunk = make_chunk(objective, self._optimiser, static, settings.averaged_from, self._mesh)
         self._validate = None if validation is None else self._make_validation(validation, static)
-        self._watch = None if watch is None else _make_watch(watch)
+        self._watch = None if watch is None else _make_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
 
     @property
@@ -78,6 +80,14 @@ class Trainer:
     @property
     def evaluation_particles(self) -> int:
         return self.settings.evaluation_particles or self.particles
+
+    def optimiser_digest(self) -> str:
+        """One number for what the optimiser computes, whoever made it."""
+        optimiser: Any = self._optimiser
+        state = optimiser.init(self._learned)
+        return hashlib.sha256(
+            str(jax.make_jaxpr(optimiser.update)(self._learned, state, self._learned)).encode()
+        ).hexdigest()
 
     def start(self) -> State:
         """Before the first update."""
@@ -155,11 +165,17 @@ class Trainer:
         ]
         return state, found
 
-    def score(self, state: State, lines: list[Line]) -> float | None:
-        """By which the best checkpoint is known: the mean over the seeds of the validation NLL, if it was computed."""
+    def score(self, lines: list[Line]) -> float:
+        """By which the best checkpoint is known: the mean over the seeds of the validation NLL; infinite if one has
+        none."""
         values = [line.get("validation_nll_per_step") for line in lines]
-        known = [value for value in values if value is not None]
-        return float(np.mean(known)) if known and len(known) == len(values) else None
+        return float(np.mean([math.inf if value is None else value for value in values]))
+
+    def best_score(self, lines: list[Line]) -> float:
+        """The lowest score among the lines of a run."""
+        count = len(self.settings.seeds)
+        scores = [self.score(lines[place : place + count]) for place in range(0, len(lines), count)]
+        return min(scores, default=math.inf)
 
     def watch(self, state: State) -> dict[str, np.ndarray]:
         """What is watched, for each seed."""
@@ -169,7 +185,10 @@ class Trainer:
 
     def finish(self, state: State, lines: list[Line], seconds: float) -> Fitted:
         """The selected parameters of each seed, evaluated."""
-        chosen = {"best": state.best, "average": state.average, "last": state.learned}[self.select]
+        # A run that stopped before its average began has none.
+        late = int(state.step) > self.settings.averaged_from
+        selected = "last" if self.select == "average" and not late else self.select
+        chosen = {"best": state.best, "average": state.average, "last": state.learned}[selected]
         data = self.data if self.validation is None else self.validation
         seeds = []
         for place, seed in enumerate(self.settings.seeds):
@@ -191,7 +210,7 @@ class Trainer:
             settings=self.settings,
             steps=int(state.step),
             seconds=seconds,
-            selected=self.select,
+            selected=selected,
             evaluated_on="data" if self.validation is None else "validation",
             stopped="early" if int(state.step) < self.settings.steps else "finished",
         )
@@ -227,14 +246,19 @@ def _ratio(total: float, count: float) -> float | None:
     return finite(total / count) if count else None
 
 
-def _make_watch(watch: Callable[[Any, Any], Mapping[str, Any]]) -> Callable[[Modules, Modules], dict[str, Array]]:
+def _make_watch(
+    watch: Callable[[Any, Any], Mapping[str, Any]], modules: Modules
+) -> Callable[[Modules, Modules], dict[str, Array]]:
+    def numbers(modules: Modules) -> dict[str, Array]:
+        return {name: jnp.asarray(value) for name, value in watch(modules.model, modules.proposal).items()}
+
+    for name, value in eqx.filter_eval_shape(numbers, modules).items():
+        if value.shape != ():
+            raise InputError(f"watch returns {name!r} of shape {value.shape}, but numbers are wanted. Return one each.")
+
     @eqx.filter_jit
     def compiled(learned: Modules, rest: Modules) -> dict[str, Array]:
-        def one(learned: Modules) -> dict[str, Array]:
-            modules: Modules = eqx.combine(learned, rest)
-            return {name: jnp.asarray(value) for name, value in watch(modules.model, modules.proposal).items()}
-
-        return jax.vmap(one)(learned)
+        return jax.vmap(lambda learned: numbers(eqx.combine(learned, rest)))(learned)
 
     return compiled
 
@@ -256,9 +280,11 @@ def _check(
             f"The series have {data.observations.shape[2]} observed dimensions, but the validation data have "
             f"{validation.observations.shape[2]}. Give both the same columns."
         )
-    if validation is None and (settings.patience is not None or settings.select == "best"):
+    if validation is None and (settings.patience or settings.evaluate_every or settings.select == "best"):
         raise InputError(
-            "Early stopping and select='best' need validation data. Give validation=..., or leave them out."
+            "patience, evaluate_every and select='best' need held-out series. Give validation=... (on the command "
+            "line, "
+            "--validation or --holdout), or leave them out."
         )
     for name, array in named_arrays(modules).items():
         if jnp.issubdtype(array.dtype, jnp.inexact) and not bool(jnp.all(jnp.isfinite(array))):

@@ -6,12 +6,13 @@ import json
 import math
 import shutil
 import time
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from rich.console import Console
 
 from mcfo.experiments.lgssm.figures import draw_figures
@@ -39,6 +40,7 @@ def run_size(out: Path, size: Preset, *, preset: str, seed: int, command: str) -
     console = Console()
     begun = time.perf_counter()
     (out / "figures").mkdir(parents=True, exist_ok=True)
+    size = replace(size, seeds=tuple(seed + number for number in size.seeds))
     problem = make_problem(
         series=size.series, test_series=size.test_series, watched=size.watched, steps=size.length, seed=seed
     )
@@ -50,15 +52,26 @@ def run_size(out: Path, size: Preset, *, preset: str, seed: int, command: str) -
         particles=size.evaluation_particles,
         key=key,
     )
+    followed = evaluate(
+        problem.truth,
+        AffineGaussian.optimal(problem.truth),
+        problem.watched,
+        particles=size.evaluation_particles,
+        key=key,
+    )
     learned = run_all(size, problem, out / "runs", key=key, console=console)
-    write_table(out / "results.csv", LearningRow._fields, [row for one in learned for row in one.rows()])
+    write_table(
+        out / "results.csv",
+        LearningRow._fields,
+        [*(row for one in learned for row in one.rows()), *_reference_rows(problem, followed, ideal)],
+    )
     write_table(
         out / "summary.csv",
         SummaryRow._fields,
         [*(row for one in learned for row in one.summary()), *_exact_rows(problem, ideal)],
     )
     with console.status("Drawing the figures"):
-        pictures = draw_figures(out / "figures", learned, problem.optimum, ideal, size)
+        pictures = draw_figures(out / "figures", learned, problem.optimum, followed, size)
     elapsed = time.perf_counter() - begun
     config = _config(size, preset, seed, elapsed)
     write_atomically(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
@@ -68,6 +81,18 @@ def run_size(out: Path, size: Preset, *, preset: str, seed: int, command: str) -
     )
     shutil.rmtree(out / "runs", ignore_errors=True)
     return report
+
+
+def _reference_rows(problem: Problem, followed: Evaluation, ideal: Evaluation) -> list[LearningRow]:
+    """The exact values beside the curves (on the series that are followed) and beside the averages (on all)."""
+    values: dict[str, Any] = {
+        **problem.optimum,
+        "test_ess": followed.ess,
+        "exact_nll_per_step": followed.exact_nll_per_step,
+        "averaged_ess": ideal.ess,
+        "averaged_exact_nll_per_step": ideal.exact_nll_per_step,
+    }
+    return [LearningRow("exact", ideal.particles, 0, 0, name, value) for name, value in values.items()]
 
 
 def _exact_rows(problem: Problem, ideal: Evaluation) -> list[SummaryRow]:
@@ -93,7 +118,7 @@ def _config(size: Preset, preset: str, seed: int, seconds: float) -> dict[str, A
         "emission_variance": EMISSION_VARIANCE,
         "fixed": FIXED,
         "optimiser": "adam",
-        "precision": "float32",
+        "precision": str(jnp.zeros(()).dtype),
         "versions": {name: metadata.version(name) for name in ("mcfo", "jax", "equinox", "numpyro", "optax")},
         "seconds": round(seconds, 1),
     }

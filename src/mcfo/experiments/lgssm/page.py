@@ -147,7 +147,7 @@ def _nearest(learned: list[Learned], metrics: tuple[str, ...], exact: dict[str, 
 
 def print_table(console: Console, learned: list[Learned], optimum: dict[str, float], ideal: Evaluation) -> None:
     """The same, shorter, in the terminal."""
-    names = ("theta_1", "theta_2", "phi_3", "phi_4")
+    names = ("theta_1", "theta_2", "phi_4")
     several = len({one.particles for one in learned}) > 1
     found = Table(
         title="Where each method ends",
@@ -156,7 +156,7 @@ def print_table(console: Console, learned: list[Learned], optimum: dict[str, flo
         "test data. 95 %, 99 %: steps until the ESS reaches that share of K.",
     )
     for title in ("method", *names, "ESS", "NLL", "95 %", "99 %"):
-        found.add_column(title, justify="left" if title == "method" else "right")
+        found.add_column(title, justify="left" if title == "method" else "right", no_wrap=True)
     for one in learned:
         values = one.finals()
         found.add_row(

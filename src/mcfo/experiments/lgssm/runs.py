@@ -94,7 +94,7 @@ def learn(
     """One method, all seeds in one program, and what it learned, evaluated on all test series."""
 
     def watch(model: Any, proposal: Any) -> dict[str, Any]:
-        return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.test)}
+        return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
 
     proposal = Bootstrap() if method == "bootstrap" else problem.proposal
     fitted = fit(

@@ -16,7 +16,8 @@ LEVELS = (0.95, 0.99)
 """Shares of K that the effective sample size is timed to."""
 _FINE = 500
 _COARSE = 100
-"""Of the curves, every line is kept up to the former step, and then those at multiples of the latter."""
+"""Of the curves, every line is kept up to the former step, then those at multiples of the latter, and every line of
+the last tenth."""
 
 
 class LearningRow(NamedTuple):
@@ -86,6 +87,11 @@ class Learned:
     def mean(self, metric: str) -> float:
         return float(np.mean(self.finals()[metric]))
 
+    def error(self, metric: str) -> float:
+        """The standard error of the mean over the seeds."""
+        values = self.finals()[metric]
+        return float(np.std(values, ddof=1) / math.sqrt(len(values))) if len(values) > 1 else math.nan
+
     def worst(self, metric: str, target: float) -> float:
         """The largest distance from a target over the seeds."""
         return float(np.max(np.abs(np.asarray(self.finals()[metric]) - target)))
@@ -99,15 +105,21 @@ class Learned:
         )
 
     def rows(self) -> Iterable[LearningRow]:
-        """The curves, thinned where nothing moves fast."""
+        """The curves, thinned in the middle; and, as `averaged_...` at the last step, what the parameters averaged over
+        the last tenth give on all test series."""
         metrics = (*THETA, *PHI, *_METRICS)
+        last = max(line["step"] for line in self.lines)
         for line in self.lines:
-            if line["step"] > _FINE and line["step"] % _COARSE:
+            if _FINE < line["step"] <= 0.9 * last and line["step"] % _COARSE:
                 continue
             for metric in metrics:
                 number = value(line, metric)
                 if number is not None:
                     yield LearningRow(self.method, self.particles, line["seed"], line["step"], metric, number)
+        seeds = sorted({line["seed"] for line in self.lines})
+        for metric, values in self.finals().items():
+            for seed, number in zip(seeds, values, strict=True):
+                yield LearningRow(self.method, self.particles, seed, last, f"averaged_{metric}", number)
 
     def summary(self) -> Iterable[SummaryRow]:
         """The last evaluation, mean and spread over the seeds."""
