@@ -14,6 +14,9 @@ from mcfo.experiments.lgssm.methods import PRESETS, Preset
 from mcfo.experiments.lgssm.problem import PHI, THETA, make_problem, parameters
 from mcfo.experiments.lgssm.summary import Learned
 from mcfo.training.evaluation import Evaluation
+from support.browser import NEEDS_CHROMIUM, look_at
+
+pytestmark = pytest.mark.xdist_group("lgssm")  # one worker makes the folder
 
 OPTIMUM = {"theta_1": 0.9, "theta_2": 1.2, "phi_1": 0.83, "phi_2": 0.0, "phi_3": 0.006, "phi_4": 0.83, "phi_5": 0.0}
 
@@ -86,17 +89,24 @@ def test_rows_are_in_long_form():
     assert summary["steps_to_ess_0.95"].mean == 200
 
 
-@pytest.mark.slow
-def test_the_experiment_writes_its_folder_and_is_resumed(tmp_path):
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A whole experiment of the smallest size."""
+    out = tmp_path_factory.mktemp("experiment")
     size = Preset(
         particles=(5, 8), sweeps=(1,), pimh_particles=5, evaluation_particles=5, seeds=(0, 1), steps=40, batch=2,
         series=6, test_series=4, watched=2, length=3,
     )  # fmt: skip
-    report = run_size(tmp_path, size, preset="quick", seed=0, command="mcfo reproduce lgssm")
-    found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.is_file()}
+    run_size(out, size, preset="quick", seed=0, command="mcfo reproduce lgssm")
+    return out
+
+
+@pytest.mark.slow
+def test_the_experiment_writes_its_folder(folder):
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     pictures = {f"figures/{name}.png" for name in ("learning", "parameters", "particles", "pimh")}
     assert found == {"results.csv", "summary.csv", "config.json", "report.html", *pictures}
-    with (tmp_path / "results.csv").open() as file:
+    with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["method"] for row in rows} == {
         "bootstrap", "iwae", "aesmc", "nasmc", "mcfo-smc", "mcfo-dreg", "mcfo-fisher", "mcfo-pimh-1",
@@ -104,13 +114,25 @@ def test_the_experiment_writes_its_folder_and_is_resumed(tmp_path):
     }  # fmt: skip
     averaged = [row for row in rows if row["metric"] == "averaged_ess" and row["method"] == "nasmc"]
     assert [(row["seed"], row["step"]) for row in averaged] == [("0", "40"), ("1", "40")] * 2
-    with (tmp_path / "summary.csv").open() as file:
+    with (folder / "summary.csv").open() as file:
         summary = list(csv.DictReader(file))
     assert summary[0].keys() == {"method", "particles", "metric", "mean", "std", "seeds"}
     assert any(row["method"] == "exact" and row["metric"] == "theta_2" for row in summary)
-    page = report.read_text()
+    page = (folder / "report.html").read_text()
     assert len(re.findall("<img", page)) == 4
     assert "mcfo-pimh-1" in page
+
+
+@pytest.mark.slow
+@NEEDS_CHROMIUM
+def test_its_page_is_seen_in_a_browser(folder, tmp_path):
+    measured, console = look_at((folder / "report.html").read_text(), tmp_path)
+    assert console == []
+    for found in measured:
+        assert len(found["images"]) == 4
+        assert all(image["natural"] >= 1000 and image["height"] > 80 for image in found["images"])
+        assert found["wide"] == []
+        assert found["requests"] == []
 
 
 def test_presets():

@@ -153,7 +153,8 @@ def _fisher(mcfo: Learned, fisher: Learned, optimum: dict[str, float]) -> str:
 def _pimh(mcfo: Learned, pimh: list[Learned], optimum: dict[str, float]) -> str:
     def overshoot(one: Learned) -> float:
         steps, values = one.curve("theta_2")
-        return float(np.max(values.mean(0)[steps <= steps[-1] / 3]) - optimum["theta_2"])
+        early = steps <= max(steps[0], steps[-1] / 3)
+        return float(np.max(values.mean(0)[early]) - optimum["theta_2"])
 
     values = ", ".join(f"{one.method} {overshoot(one):.3f}" for one in [mcfo, *pimh])
     ends = ", ".join(f"{one.method} {one.mean('ess'):.2f}" for one in [mcfo, *pimh])

@@ -45,19 +45,10 @@ def run_size(out: Path, size: Preset, *, preset: str, seed: int, command: str) -
         series=size.series, test_series=size.test_series, watched=size.watched, steps=size.length, seed=seed
     )
     key = jax.random.fold_in(jax.random.key(seed), 1)
-    ideal = evaluate(
-        problem.truth,
-        AffineGaussian.optimal(problem.truth),
-        problem.test,
-        particles=size.evaluation_particles,
-        key=key,
-    )
-    followed = evaluate(
-        problem.truth,
-        AffineGaussian.optimal(problem.truth),
-        problem.watched,
-        particles=size.evaluation_particles,
-        key=key,
+    best = AffineGaussian.optimal(problem.truth)
+    ideal, followed = (
+        evaluate(problem.truth, best, series, particles=size.evaluation_particles, key=key)
+        for series in (problem.test, problem.watched)
     )
     learned = run_all(size, problem, out / "runs", key=key, console=console)
     write_table(
