@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -63,7 +66,9 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     series = out / "series.csv"
     write_series(series, _first(problem.train, _WRITTEN), ["x"])
     elapsed = time.perf_counter() - begun
-    next_command = shlex.join(["mcfo", "fit", "linear-gaussian", "--data", str(series), "--out", str(out / "fit")])
+    # Where the environment is not active, the program is typed with its path.
+    program = "mcfo" if shutil.which("mcfo") else os.path.relpath(sys.argv[0])
+    next_command = shlex.join([program, "fit", "linear-gaussian", "--data", str(series), "--out", str(out / "fit")])
     command = f"mcfo demo --steps {steps} --particles {particles} --seed {seed}"
     skipped = sum(fitted.skipped for fitted in fits.values())
     report = _report(out / "report.html", rows, picture, skipped, command, next_command, elapsed)
