@@ -9,6 +9,7 @@ differ by a single bit (time apart).
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import random
 import subprocess
@@ -41,29 +42,33 @@ def compare(folder: Path, *, kills: int, steps: int, seed: int) -> int:
     """The number of differences."""
     write_series(folder / "series.csv", _series(), ["x"])
     whole, killed = folder / "whole", folder / "killed"
-    starting, learning = _in_peace(folder, whole, steps)
-    print(f"Left in peace: {starting:.1f} s until the first line of the metrics, {learning:.1f} s after it")
+    starting, updating = _in_peace(folder, whole, steps)
+    lines = len(read_metrics(whole))
+    print(f"Left in peace: {starting:.1f} s until the first line of the metrics, {updating:.1f} s to the last of {lines}")
     moments = random.Random(seed)
     troubles = 0
     before = 0
     for number in range(1, kills + 1):
-        # One in four before it learns, the others while it does: together they get two thirds of the way.
-        early = moments.random() < 0.25
-        moment = moments.uniform(0, starting) if early else starting + moments.uniform(0, 1.8 * learning / kills)
+        # One in four before it learns. The others while it does, by lines written and not by the clock, since machines
+        # differ: together they get two thirds of the way.
         process = _command(folder, killed, steps)
-        try:
-            process.wait(moment)
-            what = "had ended"
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            what = "killed"
+        if moments.random() < 0.25:
+            _wait(process, moments.uniform(0, starting))
+        else:
+            _wait_for_lines(process, killed, _lines(killed) + moments.randint(1, max(1, 4 * lines // (3 * kills))))
+            _wait(process, moments.uniform(0, 2 * updating / lines))
+        what = "killed" if process.poll() is None else "had ended"
+        process.kill()
+        process.wait()
         reached, trouble = _look(killed)
         if reached < before:
             trouble = f"the checkpoint of step {before} is lost"
         before = reached
         troubles += trouble is not None
-        print(f"{number:>3}: {what} after {moment:5.1f} s, newest checkpoint at step {reached}. {trouble or 'Whole.'}")
+        print(
+            f"{number:>3}: {what} at line {_lines(killed)}, newest checkpoint at step {reached}. {trouble or 'Whole.'}",
+            flush=True,
+        )
     ended = _command(folder, killed, steps).wait()
     if ended:
         print(f"The last run ended with code {ended}.")
@@ -72,16 +77,36 @@ def compare(folder: Path, *, kills: int, steps: int, seed: int) -> int:
 
 
 def _in_peace(folder: Path, out: Path, steps: int) -> tuple[float, float]:
-    """Seconds until the first line of the metrics, and from there to the end."""
+    """Seconds until the first line of the metrics, and from there to the last."""
     begun = time.perf_counter()
     process = _command(folder, out, steps)
-    metrics = out / "metrics.jsonl"
-    while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
-        time.sleep(0.02)
+    _wait_for_lines(process, out, 1)
     started = time.perf_counter()
-    if process.wait():
+    last = started
+    lines = 0
+    while process.poll() is None:
+        if _lines(out) > lines:
+            lines, last = _lines(out), time.perf_counter()
+        time.sleep(0.02)
+    if process.returncode:
         raise RuntimeError("The run in peace failed.")
-    return started - begun, time.perf_counter() - started
+    return started - begun, last - started
+
+
+def _lines(run: Path) -> int:
+    metrics = run / "metrics.jsonl"
+    return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
+
+
+def _wait(process: subprocess.Popen, seconds: float) -> None:
+    """Until the time is over, or the process."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
+
+
+def _wait_for_lines(process: subprocess.Popen, run: Path, lines: int) -> None:
+    while process.poll() is None and _lines(run) < lines:
+        time.sleep(0.005)
 
 
 def _command(folder: Path, out: Path, steps: int) -> subprocess.Popen:
@@ -115,7 +140,8 @@ def _look(run: Path) -> tuple[int, str | None]:
     for step in steps:
         try:
             content = reader.load(step)
-            if int(content["step"]) != step or not all(np.isfinite(one).all() for one in content.values() if one.size):
+            # The best NLL so far is infinite until the first evaluation; nothing in a run is ever NaN.
+            if int(content["step"]) != step or any(np.isnan(one).any() for one in content.values()):
                 trouble = f"The checkpoint of step {step} holds something else"
         except Exception as error:
             trouble = f"The checkpoint of step {step} cannot be read: {str(error).splitlines()[0]}"
