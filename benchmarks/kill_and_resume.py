@@ -44,7 +44,9 @@ def compare(folder: Path, *, kills: int, steps: int, seed: int) -> int:
     whole, killed = folder / "whole", folder / "killed"
     starting, updating = _in_peace(folder, whole, steps)
     lines = len(read_metrics(whole))
-    print(f"Left in peace: {starting:.1f} s until the first line of the metrics, {updating:.1f} s to the last of {lines}")
+    print(
+        f"Left in peace: {starting:.1f} s until the first line of the metrics, {updating:.1f} s to the last of {lines}"
+    )
     moments = random.Random(seed)
     troubles = 0
     before = 0

@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
+QUICK = ("README", "extending", "quickstart")  # the others show what the tests of their subject run anyway
 PAGES = [
-    path for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))) if "```python" in path.read_text()
+    pytest.param(path, id=path.stem.lower(), marks=() if path.stem in QUICK else pytest.mark.slow)
+    for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+    if "```python" in path.read_text()
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem.lower())
+@pytest.mark.parametrize("page", PAGES)
 def test_code_blocks_run(page):
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL):

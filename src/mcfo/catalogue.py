@@ -30,16 +30,27 @@ class Start(NamedTuple):
 
 @dataclass(frozen=True)
 class Entry:
-    """A model of the catalogue. The keyword arguments of `build(sequences, ...)` are its options."""
+    """A model of the catalogue.
+
+    - `build`: makes it, near the data; the keyword arguments of `build(sequences, ...)` are the model's options.
+    - `check`: refuses series that the model cannot explain, whatever its parameters are.
+    """
 
     summary: str
     build: Callable[..., Start]
+    check: Callable[[list[Sequence]], None] = lambda sequences: None
+
+
+def check(name: str, sequences: list[Sequence]) -> None:
+    """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
+    if name not in CATALOGUE:
+        raise InputError(f"There is no model {name!r}. {nearest(name, CATALOGUE)}")
+    CATALOGUE[name].check(sequences)
 
 
 def make(name: str, sequences: list[Sequence], options: Mapping[str, str | float | int]) -> Start:
     """Builds a model of the catalogue for these series; options may be text, as they come from a command line."""
-    if name not in CATALOGUE:
-        raise InputError(f"There is no model {name!r}. {nearest(name, CATALOGUE)}")
+    check(name, sequences)
     build = CATALOGUE[name].build
     known = {
         option: parameter.annotation
@@ -117,6 +128,13 @@ def _poisson_counts(sequences: list[Sequence], *, persistence: float = 0.9, scal
     """Begins at the logarithm of the mean count; in a column of zeros, of half a count in all."""
     _check_between("persistence", persistence, -1.0, 1.0)
     _check_between("scale", scale, 0.0, math.inf)
+    values = _observed(sequences)
+    total = np.maximum(np.nansum(values, axis=0), 0.5)
+    level = np.log(total / np.sum(~np.isnan(values), axis=0))
+    return Start(PoissonCounts(level=level, persistence=persistence, scale=scale), Bootstrap(), ())
+
+
+def _check_counts(sequences: list[Sequence]) -> None:
     for place, sequence in enumerate(sequences, 1):
         values = _known(sequence)
         wrong = np.argwhere(~np.isnan(values) & ((values < 0) | (values != np.floor(values))))
@@ -126,10 +144,6 @@ def _poisson_counts(sequences: list[Sequence], *, persistence: float = 0.9, scal
                 f"Series {place}, step {step + 1}, column {column + 1} of the values: {values[step, column]:g} is not "
                 "a count. The model poisson-counts wants the whole numbers 0, 1, 2, ...; use another model."
             )
-    values = _observed(sequences)
-    total = np.maximum(np.nansum(values, axis=0), 0.5)
-    level = np.log(total / np.sum(~np.isnan(values), axis=0))
-    return Start(PoissonCounts(level=level, persistence=persistence, scale=scale), Bootstrap(), ())
 
 
 CATALOGUE: dict[str, Entry] = {
@@ -137,7 +151,7 @@ CATALOGUE: dict[str, Entry] = {
     "stochastic-volatility": Entry(
         "returns around zero: their log-variance is a hidden autoregression", _stochastic_volatility
     ),
-    "poisson-counts": Entry("counts: their log-intensity is a hidden autoregression", _poisson_counts),
+    "poisson-counts": Entry("counts: their log-intensity is a hidden autoregression", _poisson_counts, _check_counts),
 }
 """The models that `mcfo fit NAME` knows."""
 

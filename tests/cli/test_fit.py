@@ -271,6 +271,18 @@ def test_a_disk_that_is_full_loses_nothing(place, tmp_path):
     assert all((whole[name] == found[name]).all() for name in whole)
 
 
+def test_what_the_model_cannot_explain_is_refused_by_evaluate_too(tmp_path):
+    good, bad = tmp_path / "good.csv", tmp_path / "bad.csv"
+    good.write_text("count\n" + "\n".join("3142") + "\n")
+    bad.write_text("count\n3\n-1\n4\n")
+    run = tmp_path / "run"
+    assert invoke("fit", "poisson-counts", "--data", good, "--out", run, *SMALL).exit_code == 0
+    assert refused(
+        invoke("evaluate", run, "--data", bad), "Series 1, step 2, column 1 of the values: -1 is not a count"
+    )
+    assert invoke("evaluate", run, "--data", good, "--particles", 5).exit_code == 0
+
+
 @pytest.mark.slow
 def test_killed_runs_go_on_to_the_bit():
     script = [sys.executable, "benchmarks/kill_and_resume.py", "--kills", "3", "--steps", "300"]

@@ -47,8 +47,10 @@ class Experiment:
 
     def __init__(self, ending=None, blocks=False):
         self.ending, self.blocks = ending, blocks
+        self.PRESETS = {"quick": "small", "paper": "large"}
 
-    def run(self, out, *, preset, seed, command):
+    def run(self, out, size, *, preset, seed, command):
+        assert size == self.PRESETS[preset]
         (out / "figures").mkdir(exist_ok=True)
         if self.blocks:
             (out / "blocks").mkdir(exist_ok=True)

@@ -37,6 +37,7 @@ SIGMAS = 4.0
 SIZES = (1, 10, 100, 1000)
 REPLICATES = 3000
 NAMES = ["bootstrap", "wide", "optimal"]
+pytestmark = pytest.mark.xdist_group("bounds")  # its samples take long: one worker makes them
 
 
 @pytest.fixture(scope="module")
@@ -313,7 +314,7 @@ def test_sizes_that_do_not_nest_are_refused():
 
 
 @pytest.mark.slow
-def test_the_command_writes_its_folder(tmp_path, monkeypatch):
+def test_the_command_writes_its_folder(tmp_path):
     small = Preset(
         exact_particles=(1, 10, 100),
         exact_replicates=200,
@@ -325,8 +326,7 @@ def test_the_command_writes_its_folder(tmp_path, monkeypatch):
         growing_particles=10,
         growing_replicates=100,
     )
-    monkeypatch.setitem(bounds.PRESETS, "quick", small)
-    report = bounds.run(tmp_path, preset="quick", seed=3, command="mcfo reproduce bounds")
+    report = bounds.run(tmp_path, small, preset="quick", seed=3, command="mcfo reproduce bounds")
     assert report == tmp_path / "report.html"
     assert "Erratum" in report.read_text()
     assert {path.name for path in (tmp_path / "figures").iterdir()} == {

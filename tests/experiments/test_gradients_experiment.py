@@ -53,7 +53,7 @@ def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
     # The derivative by quadrature takes longest to compile and has a test of its own.
     monkeypatch.setattr(gradients, "expected_bound_gradient", lambda problem: np.zeros(len(PARAMETERS)))
     monkeypatch.setattr(gradients, "draw_figures", figures_of_one_setting)
-    report = gradients.run_size(out, SIZE, preset="tiny", seed=3, command="mcfo reproduce gradients")
+    report = gradients.run(out, SIZE, preset="tiny", seed=3, command="mcfo reproduce gradients")
     assert report == out / "report.html"
     rows = read_rows(out / "results.csv")
     assert {row.setting for row in rows} == set(SETTINGS)
@@ -87,7 +87,7 @@ def test_another_run_is_not_resumed(tmp_path):
     (tmp_path / "blocks").mkdir()
     (tmp_path / "config.json").write_text('{"seed": 5}')
     with pytest.raises(OtherRunError, match="seed"):
-        gradients.run_size(tmp_path, SIZE, preset="tiny", seed=3, command="")
+        gradients.run(tmp_path, SIZE, preset="tiny", seed=3, command="")
     assert (tmp_path / "config.json").read_text() == '{"seed": 5}'
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from mcfo.cli.reproduce import EXPERIMENTS
 from mcfo.experiments.lgssm.claims import arrived, claims
-from mcfo.experiments.lgssm.experiment import run_size
+from mcfo.experiments.lgssm.experiment import run
 from mcfo.experiments.lgssm.methods import PRESETS, Preset
 from mcfo.experiments.lgssm.problem import PHI, THETA, make_problem, parameters
 from mcfo.experiments.lgssm.summary import Learned
@@ -97,7 +97,7 @@ def folder(tmp_path_factory):
         particles=(5, 8), sweeps=(1,), pimh_particles=5, evaluation_particles=5, seeds=(0, 1), steps=40, batch=2,
         series=6, test_series=4, watched=2, length=3,
     )  # fmt: skip
-    run_size(out, size, preset="quick", seed=0, command="mcfo reproduce lgssm")
+    run(out, size, preset="quick", seed=0, command="mcfo reproduce lgssm")
     return out
 
 

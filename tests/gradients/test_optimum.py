@@ -18,6 +18,7 @@ from support.means import assert_mean, standard_errors
 
 MODEL = LinearGaussian.scalar(0.9, 10.0)
 PROPOSAL = AffineGaussian.optimal(MODEL)
+pytestmark = pytest.mark.xdist_group("optimum")  # samples serve several tests: one worker makes them
 REPLICATES = 1000
 
 
@@ -109,6 +110,7 @@ def series(model):
     return Sequence.from_values(simulate(model, 10, key=jax.random.key(0))[1])
 
 
+@pytest.mark.slow
 def test_dreg_and_reparameterised_agree_away_from_the_optimum():
     """And sticking the landing, which drops what DReG accounts for, does not."""
     model = LinearGaussian.scalar(0.9, 1.2)

@@ -57,6 +57,7 @@ def test_fivo_with_nothing_to_resample_is_iwae_and_iwae_with_one_particle_the_el
     assert_same(gradient(mcfo.fivo(1, criterion=Always())), gradient(mcfo.elbo()))
 
 
+@pytest.mark.slow
 def test_theta_is_taught_alike_where_the_proposal_does_not_read_it():
     """Histories then do not depend on theta. (A proposal that falls back to the prior at a gap does read it.)"""
     batch = stack([data(MODEL, 6, seed=1), data(MODEL, 4, seed=2)])
@@ -183,7 +184,9 @@ def test_the_value_is_the_bound_whatever_the_rules():
     for objective in (mcfo.mcfo(5, frugal=True), mcfo.aesmc(5)):
         np.testing.assert_allclose(value(objective), -traces.mean(), rtol=1e-12)
     pimh = mcfo.mcfo(5, sweeps=3)
-    chains = jax.vmap(lambda one: pimh.theta.sampler(MODEL, PROPOSAL, one, key=KEY).log_evidences)(batch)
+    chains = eqx.filter_jit(jax.vmap(lambda one: pimh.theta.sampler(MODEL, PROPOSAL, one, key=KEY).log_evidences))(
+        batch
+    )
     np.testing.assert_allclose(value(pimh), -chains.mean(), rtol=1e-12)
 
 

@@ -21,17 +21,18 @@ def random_log_weights(particles, *, key, dtype=None, spread=2.0):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
-@pytest.mark.parametrize("particles", [1, 2, 7, 100])
+@pytest.mark.parametrize("particles", [1, pytest.param(2, marks=pytest.mark.slow), 7, 100])
 def test_expected_copies(scheme, particles):
     log_weights = random_log_weights(particles, key=jax.random.key(0))
     keys = jax.random.split(jax.random.key(1), 20_000)
     ancestors = jax.jit(jax.vmap(lambda key: scheme(log_weights, key=key)))(keys)
+    ancestors = np.asarray(ancestors)
     assert (ancestors >= 0).all()
     assert (ancestors < particles).all()
-    assert (jnp.diff(ancestors, axis=1) >= 0).all()
-    copies = jax.vmap(lambda a: jnp.bincount(a, length=particles))(ancestors)
-    expected = particles * jnp.exp(log_weights)
-    varying = np.asarray(copies.std(axis=0)) > 0
+    assert (np.diff(ancestors, axis=1) >= 0).all()
+    copies = np.stack([np.sum(ancestors == place, axis=1) for place in range(particles)], axis=1)
+    expected = particles * np.exp(log_weights)
+    varying = copies.std(axis=0) > 0
     np.testing.assert_allclose(copies[:, ~varying].mean(axis=0), expected[~varying], atol=1e-3)
     if varying.any():
         assert_mean(copies[:, varying], expected[varying])
@@ -51,23 +52,24 @@ def test_wrong_copies_are_noticed(scheme):
 @pytest.mark.parametrize("scheme", [Systematic(), Residual()], ids=name)
 def test_low_variance_schemes_keep_whole_copies(scheme):
     log_weights = random_log_weights(50, key=jax.random.key(2))
-    certain = jnp.floor(50 * jnp.exp(log_weights))
+    certain = np.floor(50 * np.exp(log_weights))
+    draw = jax.jit(lambda key: scheme(log_weights, key=key))
     for seed in range(50):
-        copies = jnp.bincount(scheme(log_weights, key=jax.random.key(seed)), length=50)
-        assert (copies >= certain).all()
+        assert (np.bincount(draw(jax.random.key(seed)), minlength=50) >= certain).all()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
-@pytest.mark.parametrize("particles", [10, 1000, 100_000])
-@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+@pytest.mark.parametrize("particles", [10, pytest.param(1000, marks=pytest.mark.slow), 100_000])
+@pytest.mark.parametrize("dtype", [jnp.float32, pytest.param(jnp.float64, marks=pytest.mark.slow)])
 def test_particles_of_weight_zero_have_no_offspring(scheme, particles, dtype):
-    key = jax.random.key(3)
-    alive = jax.random.bernoulli(key, 0.3, (particles,)).at[particles // 2].set(True)
-    log_weights = normalise(jnp.where(alive, jax.random.normal(key, (particles,), dtype), -jnp.inf))[0]
-    keys = jax.random.split(key, 200 if particles < 100_000 else 20)
+    numbers = np.random.default_rng(3)
+    alive = numbers.random(particles) < 0.3
+    alive[particles // 2] = True
+    log_weights = normalise(jnp.asarray(np.where(alive, numbers.standard_normal(particles), -np.inf), dtype))[0]
+    keys = jax.random.split(jax.random.key(3), 200 if particles < 100_000 else 20)
     draw = jax.jit(lambda key: scheme(log_weights, key=key))
     for key in keys:
-        assert alive[draw(key)].all()
+        assert alive[np.asarray(draw(key))].all()
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
@@ -81,9 +83,10 @@ def test_one_living_particle_gets_everything(scheme):
 def test_vmap_changes_nothing(scheme):
     keys = jax.random.split(jax.random.key(0), 8)
     weights = jax.vmap(lambda key: random_log_weights(33, key=key))(keys)
-    together = jax.vmap(lambda w, key: scheme(w, key=key))(weights, keys)
+    draw = lambda w, key: scheme(w, key=key)  # noqa: E731
+    together, alone = jax.jit(jax.vmap(draw))(weights, keys), jax.jit(draw)
     for w, key, ancestors in zip(weights, keys, together, strict=True):
-        np.testing.assert_array_equal(scheme(w, key=key), ancestors)
+        np.testing.assert_array_equal(alone(w, key), ancestors)
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
@@ -95,16 +98,16 @@ def test_no_callback(scheme):
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 300, 5000])
 def test_cumulative_sum(size, dtype):
-    values = jax.random.uniform(jax.random.key(size), (size,), dtype)
-    values = jnp.where(jax.random.bernoulli(jax.random.key(1), 0.5, (size,)), values, 0)
-    sums = jax.jit(cumulative_sum)(values)
+    numbers = np.random.default_rng(size)
+    values = np.where(numbers.random(size) < 0.5, numbers.random(size), 0).astype(dtype)
+    sums = np.asarray(jax.jit(cumulative_sum)(values))
     np.testing.assert_allclose(
         sums, np.cumsum(np.asarray(values, np.float64)), rtol=1e-5 if dtype == jnp.float32 else 1e-13
     )
-    steps = jnp.diff(sums)
+    steps = np.diff(sums)
     assert (steps >= 0).all()
     assert (steps[values[1:] == 0] == 0).all()
-    counts = jax.random.poisson(jax.random.key(2), 0.9, (size,)).astype(jnp.int32)
+    counts = numbers.poisson(0.9, size).astype(np.int32)
     np.testing.assert_array_equal(jax.jit(cumulative_count)(counts), np.cumsum(counts))
 
 
@@ -138,7 +141,8 @@ def test_weights_sum_to_one_however_unlikely_the_observation(dtype):
 @pytest.mark.parametrize("particles", [10, 100, 1000])
 def test_even_weights_keep_everyone(scheme, dtype, particles):
     even = normalise(jnp.zeros(particles, dtype))[0]
-    np.testing.assert_array_equal(scheme(even, key=jax.random.key(0)), jnp.arange(particles))
+    ancestors = jax.jit(lambda key: scheme(even, key=key))(jax.random.key(0))
+    np.testing.assert_array_equal(ancestors, np.arange(particles))
 
 
 @pytest.mark.parametrize("threshold", [-0.1, 1.5, float("nan")])

@@ -17,7 +17,7 @@ EXPERIMENTS = {
     "gradients": "mcfo.experiments.gradients.experiment",
     "lgssm": "mcfo.experiments.lgssm.experiment",
 }
-"""Where the paper's experiments are: modules with `run(out, *, preset, seed, command)`."""
+"""Where the paper's experiments are: modules with `PRESETS` and `run(out, size, *, preset, seed, command)`."""
 _PRESETS = ("quick", "paper")
 _KEPT = ("blocks", "runs")
 """Folders in which experiments keep what is finished until they end."""
@@ -45,7 +45,7 @@ def reproduce(
     try:
         experiment = import_module(EXPERIMENTS[name])
         command = f"mcfo reproduce {name} --preset {preset} --seed {seed}"
-        experiment.run(working, preset=preset, seed=seed, command=command)
+        experiment.run(working, experiment.PRESETS[preset], preset=preset, seed=seed, command=command)
     except (InputError, RunError) as error:
         fail(str(error))
     except BaseException as error:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mcfo.catalogue import Start, make
+from mcfo.catalogue import Start, check, make
 from mcfo.files import InputError, inside
 from mcfo.models.base import Model
 from mcfo.own_code import make_own, make_own_proposal
@@ -65,7 +65,7 @@ def load_run(
 
     - `model`, `proposal`: where one's own are, `path/to/file.py:Name`. Code is never taken from the folder.
     - `like`: for a run that was made in Python, the model and the proposal that it began with.
-    - `sequences`: handed to one's own function that makes the model.
+    - `sequences`: what the run will be used on; handed to one's own function that makes the model.
     """
     folder = Path(folder)
     if not (folder / "config.json").exists():
@@ -160,6 +160,7 @@ def _start(
     if model is not None:
         start = make_own(model, sequences, proposal)
     else:
+        check(parts.name, sequences)
         series = Sequence.from_values(np.tile(np.array([[1], [2], [1], [3]]), (1, parts.dimensions)))
         start = make(parts.name, [series], parts.options)
         if proposal is not None:

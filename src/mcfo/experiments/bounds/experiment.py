@@ -48,11 +48,10 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def run(out: Path, *, preset: str, seed: int, command: str) -> Path:
+def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Path:
     """Measures, writes `results.csv`, `config.json`, `figures/` and `report.html`, and returns the report's path."""
     console = Console()
     begun = time.perf_counter()
-    chosen = PRESETS[preset]
     of_data, of_measurements = jax.random.split(jax.random.key(seed))
     progress = Progress(
         SpinnerColumn(),
@@ -65,18 +64,18 @@ def run(out: Path, *, preset: str, seed: int, command: str) -> Path:
     )
     # The gaps at large K are small differences: in single precision they would be rounding.
     with jax.enable_x64(True), progress:
-        problem = make_problem(max(chosen.growing_steps), key=of_data)
-        measured = measure(problem, chosen, progress, key=of_measurements)
-        rows = list(_rows(measured, chosen))
+        problem = make_problem(max(size.growing_steps), key=of_data)
+        measured = measure(problem, size, progress, key=of_measurements)
+        rows = list(_rows(measured, size))
     write_rows(out / "results.csv", rows)
-    write_atomically(out / "config.json", _config(preset, seed, command).encode())
-    report = write_report(out, measured, chosen, command=command)
+    write_atomically(out / "config.json", _config(size, preset, seed, command).encode())
+    report = write_report(out, measured, size, command=command)
     console.print(_table(measured))
     console.print(f"Measured in {time.perf_counter() - begun:.0f} s.")
     return report
 
 
-def _config(preset: str, seed: int, command: str) -> str:
+def _config(size: Preset, preset: str, seed: int, command: str) -> str:
     config = {
         "experiment": "bounds",
         "command": command,
@@ -91,7 +90,7 @@ def _config(preset: str, seed: int, command: str) -> str:
             "emission_variance": 1.0,
         },
         "steps": STEPS,
-        "settings": dataclasses.asdict(PRESETS[preset]),
+        "settings": dataclasses.asdict(size),
         "versions": {name: metadata.version(name) for name in ("mcfo", "jax", "numpy")},
     }
     return json.dumps(config, indent=2) + "\n"

@@ -10,14 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from rich.progress import Progress
 
-from mcfo.experiments.bounds.exact_histories import (
-    Blocks,
-    Estimate,
-    controlled_mean,
-    mean,
-)
+from mcfo.experiments.bounds.exact_histories import Blocks, Estimate, controlled_mean, exact_history_blocks, mean
 from mcfo.experiments.bounds.problems import Problem, moved
-from mcfo.experiments.bounds.sampling import Sampled
+from mcfo.experiments.bounds.sampling import Sampled, path_blocks
 from mcfo.experiments.bounds.weight_moments import (
     path_relative_variances,
     relative_variances,
@@ -120,8 +115,15 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
     exact = {}
     for name, proposal in proposals.items():
         limit = float(relative_variances(model, proposal, sequence).sum() / 2)
-        blocks = sampled.exact_histories(
-            problem, proposal, sequence, preset.exact_particles, preset.exact_replicates, key=of_exact, name=name
+        blocks = sampled.blocks(
+            exact_history_blocks,
+            problem,
+            proposal,
+            sequence,
+            preset.exact_particles,
+            preset.exact_replicates,
+            key=of_exact,
+            name=f"exact histories, {name}",
         )
         exact[name] = _curve_of_blocks(preset.exact_particles, blocks, limit)
     smc = {
@@ -134,14 +136,22 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
     paths = {}
     for name, proposal in proposals.items():
         limit = float(path_relative_variances(model, proposal, sequence)[-1] / 2)
-        blocks = sampled.paths(
-            problem, proposal, preset.exact_particles, preset.path_replicates, key=of_paths, name=name
+        blocks = sampled.blocks(
+            path_blocks,
+            problem,
+            proposal,
+            sequence,
+            preset.exact_particles,
+            preset.path_replicates,
+            key=of_paths,
+            name=f"IWAE, {name}",
         )
         paths[name] = _curve_of_blocks(preset.exact_particles, blocks, limit)
     scan, first_step = _scan(problem, preset, sampled, key=of_scan)
     no_memory = eqx.tree_at(lambda m: m.transition_matrix, model, jnp.zeros_like(model.transition_matrix))
     forgetful = Problem.of(no_memory, problem.long, {"optimal": AffineGaussian.optimal(no_memory)})
-    flat = sampled.exact_histories(
+    flat = sampled.blocks(
+        exact_history_blocks,
         forgetful,
         forgetful.proposals["optimal"],
         sequence,
@@ -263,8 +273,15 @@ def _growing(
         curves[method] = _curve_of_samples(
             [particles] * len(times), [samples[:, time - 1] for time in times], [float(v) / 2 for v in variances]
         )
-    blocks = sampled.exact_histories(
-        problem, proposal, long, (particles,), replicates, key=of_exact, name=f"growing T, {name}"
+    blocks = sampled.blocks(
+        exact_history_blocks,
+        problem,
+        proposal,
+        long,
+        (particles,),
+        replicates,
+        key=of_exact,
+        name=f"growing T, exact histories, {name}",
     )
     log_ratio, excess = blocks.log_ratio[:, 0], blocks.excess[:, 0]
     limits = np.cumsum(relative_variances(model, proposal, long)) / 2
@@ -288,8 +305,15 @@ def _scan(problem: Problem, preset: Preset, sampled: Sampled, *, key: Key) -> tu
     optimal, sizes = problem.proposals["optimal"], preset.scan_particles
 
     def blocks_of(proposal: AffineGaussian, name: str) -> Blocks:
-        return sampled.exact_histories(
-            problem, proposal, problem.sequence, sizes, preset.scan_replicates, key=key, name=name
+        return sampled.blocks(
+            exact_history_blocks,
+            problem,
+            proposal,
+            problem.sequence,
+            sizes,
+            preset.scan_replicates,
+            key=key,
+            name=f"exact histories, {name}",
         )
 
     best = blocks_of(optimal, "optimal")

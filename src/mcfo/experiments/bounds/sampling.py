@@ -13,8 +13,8 @@ from jaxtyping import Array, Float
 from rich.progress import Progress
 
 from mcfo.exact.kalman import kalman_filter
-from mcfo.experiments.bounds.exact_histories import Blocks, exact_history_blocks, in_blocks
-from mcfo.experiments.bounds.problems import STEPS, Problem
+from mcfo.experiments.bounds.exact_histories import Blocks, in_blocks
+from mcfo.experiments.bounds.problems import Problem
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.sequences import Sequence
@@ -31,8 +31,9 @@ class Sampled:
     def __init__(self, progress: Progress):
         self._progress = progress
 
-    def exact_histories(
+    def blocks(
         self,
+        draw: Callable[..., Blocks],
         problem: Problem,
         proposal: AffineGaussian,
         sequence: Sequence,
@@ -42,32 +43,18 @@ class Sampled:
         key: Key,
         name: str,
     ) -> Blocks:
-        """The blocks of weights with exact histories, one row a replicate."""
+        """The blocks of weights, one row a replicate.
+
+        **Arguments:**
+
+        - `draw`: [`exact_history_blocks`][] or [`path_blocks`][].
+        """
         return self._repeat(
-            lambda keys: exact_history_blocks(problem.model, proposal, sequence, sizes, keys),
+            lambda keys: draw(problem.model, proposal, sequence, sizes, keys),
             replicates,
             sizes[-1] * sequence.steps,
             key=key,
-            name=f"exact histories, {name}",
-        )
-
-    def paths(
-        self,
-        problem: Problem,
-        proposal: AffineGaussian,
-        sizes: tuple[int, ...],
-        replicates: int,
-        *,
-        key: Key,
-        name: str,
-    ) -> Blocks:
-        """The blocks of weights of whole paths that are never resampled."""
-        return self._repeat(
-            lambda keys: _path_blocks(problem.model, proposal, problem.sequence, sizes, keys),
-            replicates,
-            sizes[-1] * STEPS,
-            key=key,
-            name=f"IWAE, {name}",
+            name=name,
         )
 
     def smc(
@@ -112,9 +99,10 @@ def _log_ratios(
 
 
 @eqx.filter_jit
-def _path_blocks(
+def path_blocks(
     model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, sizes: tuple[int, ...], keys: jax.Array
 ) -> Blocks:
+    """The blocks of weights of whole paths that are never resampled."""
     exact = kalman_filter(model, sequence).log_evidence
 
     def replicate(key: Key) -> Blocks:

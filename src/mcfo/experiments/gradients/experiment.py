@@ -40,16 +40,11 @@ PRESETS: dict[str, Preset] = {
 }
 
 
-def run(out: Path, *, preset: str, seed: int, command: str) -> Path:
+def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Path:
     """Runs the experiment, or the rest of it where `out` holds finished blocks of the same one.
 
     Writes `results.csv`, `errata.csv`, `figures/`, `config.json` and `report.html`, and returns the report's path.
     """
-    return run_size(out, PRESETS[preset], preset=preset, seed=seed, command=command)
-
-
-def run_size(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Path:
-    """The same for any size."""
     console = Console()
     begun = time.perf_counter()
     config = _config(size, preset, seed)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import io
-import os
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -14,11 +11,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mcfo.experiments import pool
 from mcfo.experiments.gradients.errata import next_increment
 from mcfo.experiments.gradients.problems import SETTINGS
 from mcfo.experiments.gradients.samples import PROGRAMS, SWEEPS, Problem, Seconds, sample
+from mcfo.experiments.pool import Share
 from mcfo.files import write_atomically
 from mcfo.gradients.pathwise import Reparameterised
 from mcfo.gradients.score import FilterScore, Fisher
@@ -117,49 +115,28 @@ def _pimh(reuse_noise: bool) -> Objective:
     return Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterised()))
 
 
-class _StoppedError(Exception):
-    """Another job failed, or the user interrupted."""
-
-
 def run_jobs(jobs: dict[str, Job], folder: Path, seed: int, console: Console) -> dict[str, Block]:
-    """All jobs, the largest first, one on each of two cores; each finished one is kept beside until the end."""
+    """All jobs; each finished one is kept beside until the end."""
     folder.mkdir(exist_ok=True)
-    stop = threading.Event()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task("Sampling gradients", total=sum(job.cost for job in jobs.values()))
 
-        def work(name: str, job: Job) -> Block:
-            path = folder / f"{name}.npz"
-            if path.exists():
-                progress.advance(bar, job.cost)
-                return read_block(path)
+    def work(name: str, share: Share) -> Block:
+        path = folder / f"{name}.npz"
+        if path.exists():
+            share.advance(1.0)
+            return read_block(path)
+        job = jobs[name]
+        # The setting belongs to the thread.
+        with jax.enable_x64(True):
+            share.advance(0.0)
+            key = jax.random.fold_in(jax.random.key(seed), 1)
+            problems = list(job.problems.values())
+            samples, seconds = sample(job.objective, problems, job.replicates, key=key, advance=share.advance)
+        block = Block(dict(zip(job.problems, samples, strict=True)), seconds)
+        write_block(path, block)
+        return block
 
-            def advance(share: float) -> None:
-                if stop.is_set():
-                    raise _StoppedError
-                progress.advance(bar, job.cost * share)
-
-            # The setting belongs to the thread.
-            with jax.enable_x64(True):
-                advance(0.0)
-                key = jax.random.fold_in(jax.random.key(seed), 1)
-                problems = list(job.problems.values())
-                samples, seconds = sample(job.objective, problems, job.replicates, key=key, advance=advance)
-            block = Block(dict(zip(job.problems, samples, strict=True)), seconds)
-            write_block(path, block)
-            return block
-
-        with ThreadPoolExecutor(min(2, os.cpu_count() or 1)) as pool:
-            order = sorted(jobs.items(), key=lambda item: -item[1].cost)
-            futures = {pool.submit(work, name, job): name for name, job in order}
-            try:
-                blocks = {futures[future]: future.result() for future in as_completed(futures)}
-            except BaseException:
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    return blocks
+    costs = {name: job.cost for name, job in jobs.items()}
+    return pool.run_all(costs, work, label="Sampling gradients", console=console)
 
 
 def write_block(path: Path, block: Block) -> None:

@@ -16,7 +16,8 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from mcfo.experiments.lgssm.figures import draw_figures
-from mcfo.experiments.lgssm.methods import PRESETS, Preset
+from mcfo.experiments.lgssm.methods import PRESETS as PRESETS
+from mcfo.experiments.lgssm.methods import Preset
 from mcfo.experiments.lgssm.page import print_table, write_report
 from mcfo.experiments.lgssm.problem import EMISSION_VARIANCE, FIXED, START, TRUTH, Problem, make_problem
 from mcfo.experiments.lgssm.runs import run_all
@@ -27,16 +28,11 @@ from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.training.evaluation import Evaluation, evaluate
 
 
-def run(out: Path, *, preset: str, seed: int, command: str) -> Path:
+def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Path:
     """Runs the experiment, or the rest of it where `out` holds unfinished runs of the same one.
 
     Writes `results.csv`, `summary.csv`, `figures/`, `config.json` and `report.html`, and returns the report's path.
     """
-    return run_size(out, PRESETS[preset], preset=preset, seed=seed, command=command)
-
-
-def run_size(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Path:
-    """The same for any size."""
     console = Console()
     begun = time.perf_counter()
     (out / "figures").mkdir(parents=True, exist_ok=True)

@@ -2,49 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mcfo.experiments import pool
 from mcfo.experiments.lgssm.methods import Preset
 from mcfo.experiments.lgssm.problem import FIXED, Problem, parameters
 from mcfo.experiments.lgssm.summary import Learned
+from mcfo.experiments.pool import Share
 from mcfo.objectives.base import Objective
 from mcfo.proposals.base import Bootstrap
 from mcfo.smc.pimh import PIMH
-from mcfo.training.devices import cores
 from mcfo.training.evaluation import evaluate, exact_nll_per_step
 from mcfo.training.loop import fit
 from mcfo.training.progress import Listener
 from mcfo.types import Key
-
-
-class _StoppedError(Exception):
-    """Another run failed, or the user interrupted."""
-
-
-class _Share(Listener):
-    """Moves a bar that several runs share; raises in their threads when they must end."""
-
-    def __init__(self, progress: Progress, task: Any, cost: float, stop: threading.Event):
-        self._progress, self._task, self._cost, self._stop = progress, task, cost, stop
-
-    def begin(self, steps: int, step: int, particles: int) -> None:
-        self._steps, self._step = steps, 0
-        self._move(step)
-
-    def update(self, lines: list[dict[str, Any]]) -> None:
-        if self._stop.is_set():
-            raise _StoppedError
-        self._move(lines[0]["step"])
-
-    def _move(self, step: int) -> None:
-        self._progress.advance(self._task, self._cost * (step - self._step) / self._steps)
-        self._step = step
 
 
 def cost(objective: Objective) -> float:
@@ -57,27 +31,14 @@ def cost(objective: Objective) -> float:
 def run_all(preset: Preset, problem: Problem, folder: Path, *, key: Key, console: Console) -> list[Learned]:
     """Every method with every K."""
     jobs = preset.jobs()
-    stop = threading.Event()
-    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        bar = progress.add_task(f"{len(jobs)} runs learn", total=sum(map(cost, jobs.values())))
 
-        def work(method: str, particles: int, objective: Objective) -> Learned:
-            listener = _Share(progress, bar, cost(objective), stop)
-            found = learn(preset, problem, method, particles, objective, folder, key=key, listener=listener)
-            console.print(found.sentence(problem.optimum), highlight=False)
-            return found
+    def work(job: tuple[str, int], share: Share) -> Learned:
+        found = learn(preset, problem, *job, jobs[job], folder, key=key, listener=share)
+        console.print(found.sentence(problem.optimum), highlight=False)
+        return found
 
-        with ThreadPoolExecutor(min(2, cores())) as pool:
-            order = sorted(jobs.items(), key=lambda job: -cost(job[1]))
-            futures = {pool.submit(work, *place, objective): place for place, objective in order}
-            try:
-                found = {futures[future]: future.result() for future in as_completed(futures)}
-            except BaseException:
-                stop.set()
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
-    return [found[place] for place in jobs]
+    costs = {job: cost(objective) for job, objective in jobs.items()}
+    return list(pool.run_all(costs, work, label=f"{len(jobs)} runs learn", console=console).values())
 
 
 def learn(
