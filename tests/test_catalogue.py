@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from mcfo import AffineGaussian, Bootstrap, LinearGaussian, PoissonCounts, Sequence, StochasticVolatility
-from mcfo.catalogue import CATALOGUE, make
+from mcfo.catalogue.entries import CATALOGUE, make
 from mcfo.files import InputError
 from mcfo.own_code import load_own, make_own
 from mcfo.smc.checks import check_fit
@@ -319,3 +319,36 @@ def test_references_that_name_nothing(reference, message):
 def test_a_folder_that_looks_like_a_file(tmp_path):
     (tmp_path / "own.py").mkdir()
     refused(load_own, "Is a directory", f"{tmp_path}/own.py:Name")
+
+
+BINARY = [Sequence.from_values([[0, 1], [1, 1], [np.nan, 1.0]]), Sequence.from_values([[0, 1]], number=1)]
+NARROW = {"transition_units": "4", "emission_units": "3,5", "encoder_units": "4,2", "proposal_units": (3,)}
+
+
+def test_the_deep_model_begins_at_the_mean_of_the_data():
+    start = make("deep", BINARY, {**NARROW, "latent": "2"})
+    assert start.chosen == {"emission": "bernoulli"}
+    assert start.model.latent_size == 2
+    assert [layer.weight.shape for layer in start.model.emission_network.layers] == [(3, 2), (5, 3), (2, 5)]
+    wanted = np.array([1.5 / 4, 4.5 / 5])
+    np.testing.assert_allclose(jax.nn.sigmoid(start.model.emission_network.layers[-1].bias), wanted, rtol=1e-6)
+    np.testing.assert_allclose(start.proposal.centre, wanted, rtol=1e-6)
+    real = make("deep", REAL, NARROW)
+    assert real.chosen == {"emission": "gaussian"}
+    np.testing.assert_allclose(real.model.emission_network.layers[-1].bias, MEAN)
+    np.testing.assert_allclose(real.proposal.scale, np.sqrt(VARIANCE))
+    assert make("deep", BINARY, {**NARROW, "emission": "gaussian"}).model.emission_raw_scale is not None
+    one, other = (make("deep", BINARY, {**NARROW, "network_seed": seed}).model for seed in (0, 1))
+    assert not np.allclose(one.emission_network.layers[0].weight, other.emission_network.layers[0].weight)
+
+
+def test_the_deep_model_refuses_what_it_cannot_be():
+    for options, message in (
+        ({"emission": "bernouli"}, "Did you mean 'bernoulli'"),
+        ({"emission": "bernoulli"}, "Series 1, step 1, column 2 of the values: 10 is neither 0 nor 1"),
+        ({"latent": "0"}, "latent must be at least 1"),
+        ({"latent": "three"}, "latent must be a whole number, but got 'three'"),
+        ({"emission_units": "16,x"}, "emission_units must be positive whole numbers with commas"),
+        ({"encoder_units": "0"}, "encoder_units must be positive whole numbers"),
+    ):
+        refused(make, message, "deep", REAL, {**NARROW, **options})

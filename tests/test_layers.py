@@ -12,6 +12,7 @@ LAYERS = [
     "types",
     "distributions",
     "covariance",
+    "networks",
     "reading",
     "sequences",
     "data",

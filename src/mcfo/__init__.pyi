@@ -22,6 +22,7 @@ from mcfo.models.base import MarkovModel as MarkovModel
 from mcfo.models.base import Model as Model
 from mcfo.models.base import simulate as simulate
 from mcfo.models.counts import PoissonCounts as PoissonCounts
+from mcfo.models.deep import DeepMarkov as DeepMarkov
 from mcfo.models.linear_gaussian import LinearGaussian as LinearGaussian
 from mcfo.models.stochastic_volatility import StochasticVolatility as StochasticVolatility
 from mcfo.objectives.base import Estimator as Estimator
@@ -37,6 +38,7 @@ from mcfo.objectives.named import nasmc as nasmc
 from mcfo.objectives.named import objective as objective
 from mcfo.objectives.named import rws as rws
 from mcfo.objectives.named import vsmc as vsmc
+from mcfo.proposals.amortised import Amortised as Amortised
 from mcfo.proposals.base import Bootstrap as Bootstrap
 from mcfo.proposals.base import Proposal as Proposal
 from mcfo.proposals.gaussian import AffineGaussian as AffineGaussian

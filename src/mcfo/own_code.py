@@ -12,7 +12,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
 
-from mcfo.catalogue import Start
+from mcfo.catalogue.start import Start
 from mcfo.files import InputError
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal

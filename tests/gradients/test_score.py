@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mcfo
-from mcfo import AffineGaussian, Bootstrap, LinearGaussian, Sequence, simulate
+from mcfo import AffineGaussian, Bootstrap, FilterScore, LinearGaussian, Sequence, simulate
 from support.gradients import THETA, ascent, exact_score, flat, samples
 from support.means import assert_mean, standard_errors
 from support.memory import Remembering, exact_log_evidence
@@ -112,3 +112,47 @@ def test_fisher_learns_a_memory_with_missing_values():
     assert_mean(draw("fisher", jax.random.key(1)), truth, sigmas=4.0)
     assert np.max(standard_errors(draw("filter-score", jax.random.key(1)), truth)) > 10
     assert jnp.all(jnp.isfinite(truth))
+
+
+class TestDraws:
+    """FilterScore(draws=n): the mean over a few particles drawn from the weights."""
+
+    @staticmethod
+    def gaps(problem, rule, **options):
+        """Differences to the weighted sum over all particles of the same run."""
+        model, proposal, sequence, _ = problem
+        key = jax.random.key(3)
+        few, all_of_them = (
+            samples(mcfo.mcfo(20, theta=one, **options), model, proposal, sequence, key, 400, 100)
+            for one in (rule, "filter-score")
+        )
+        return np.asarray(few - all_of_them)
+
+    def test_they_have_the_same_mean(self, problem):
+        gaps = self.gaps(problem, "filter-score-draws-2")
+        assert_mean(gaps[:, THETA], 0.0)
+        assert (gaps[:, THETA].std(axis=0) > 0).all()
+        np.testing.assert_allclose(gaps[:, THETA.stop :], 0.0, atol=1e-9, err_msg="phi learns as before")
+
+    def test_draws_that_ignore_the_weights_are_noticed(self, problem):
+        """Negative control."""
+
+        class Blind(FilterScore):
+            def thinned(self, move, *, key):
+                even = eqx.tree_at(lambda m: m.log_weights, move, jnp.full_like(move.log_weights, -jnp.log(20.0)))
+                return super().thinned(even, key=key)
+
+        with pytest.raises(AssertionError):
+            assert_mean(self.gaps(problem, Blind(draws=2))[:, THETA], 0.0)
+
+    def test_more_draws_vary_less(self, problem):
+        few, many = (self.gaps(problem, f"filter-score-draws-{count}")[:, THETA].std(axis=0) for count in (2, 20))
+        assert (many < few / 2).all()
+
+    def test_accumulated_and_batched_agree(self, problem):
+        model, proposal, sequence, _ = problem
+        accumulated, batched = (
+            flat(*eqx.filter_jit(ascent)(objective, model, proposal, sequence, jax.random.key(1))[0])
+            for objective in (mcfo.mcfo(20, theta="filter-score-draws-3", frugal=frugal) for frugal in (True, False))
+        )
+        np.testing.assert_allclose(accumulated, batched, rtol=1e-10)

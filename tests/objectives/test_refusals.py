@@ -29,6 +29,17 @@ class Tossing(mcfo.Proposal):
         return dist.Bernoulli(logits=self.logit)
 
 
+def test_draws_of_the_filter_score_where_they_cannot_be():
+    with pytest.raises(ValueError, match="at least 1, but got 0"):
+        FilterScore(draws=0)
+    with pytest.raises(ValueError, match="PIMH's moves come from an accepted sweep"):
+        mcfo.mcfo(5, sweeps=2, theta="filter-score-draws-2")
+    with pytest.raises(ValueError, match="Remembering is not Markov, so that gradients cross time"):
+        mcfo.mcfo(5, theta=FilterScore(draws=2), phi="inclusive-kl").loss(
+            Remembering(), mcfo.Bootstrap(), BINARY, key=KEY
+        )
+
+
 BINARY = Sequence.from_values([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
 
 

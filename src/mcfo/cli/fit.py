@@ -20,8 +20,8 @@ def fit(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the catalogue (linear-gaussian, stochastic-volatility, poisson-counts), or your own: "
-            "path/to/file.py:Name.",
+            help="A model of the catalogue (linear-gaussian, stochastic-volatility, poisson-counts, deep), or your "
+            "own: path/to/file.py:Name.",
             metavar="MODEL",
         ),
     ],
@@ -121,7 +121,7 @@ def fit(
                 files=[name.rpartition(":")[0] for name in (model, proposal) if name and ":" in name],
                 about={
                     "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
-                    "model": _about(model, own) | {"options": asked["model"]},
+                    "model": _about(model, own) | {"options": asked["model"] | start.chosen},
                     "proposal": _about(proposal, True) if proposal else {},
                     "data": str(data),
                     "validation": None if validation is None else str(validation),
@@ -168,7 +168,7 @@ def _start(
     model: str, proposal: str | None, own: bool, options: dict[str, str], sequences: list, *, bootstrap: bool
 ) -> Any:
     """Model, proposal and what is fixed by default."""
-    from mcfo.catalogue import make
+    from mcfo.catalogue.entries import make
     from mcfo.own_code import make_own, make_own_proposal
     from mcfo.proposals.base import Bootstrap
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from mcfo.cli.data import app as data
 from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
@@ -38,6 +39,7 @@ def _options(
 
 for command in (demo, fit, evaluate, report, reproduce):
     app.command()(command)
+app.add_typer(data, name="data")
 
 
 def main() -> None:

@@ -1,18 +1,27 @@
 """Series from an NPZ file: one array for all of them, or one for each."""
 
+import io
+import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from mcfo.data.raw import RawSeries, largest_value, too_large
-from mcfo.files import InputError
+from mcfo.files import InputError, write_atomically
 
 
 def read_npz(path: Path) -> RawSeries:
-    """Reads `observations`, (series, steps, dimensions), with optional `lengths`; or an array for each series."""
+    """Reads `observations`, (series, steps, dimensions) or (series, steps, height, width), with optional `lengths`; or
+    an array for each series."""
     arrays = _load(path)
+    image = None
     if "observations" in arrays:
+        if arrays["observations"].ndim == 4:
+            *batch, height, width = arrays["observations"].shape
+            image = height, width
+            arrays["observations"] = arrays["observations"].reshape(*batch, height * width)
         arrays = _cut(path, arrays)
     elif not arrays:
         raise InputError(f"{path} holds no arrays. Save the series with numpy.savez(file, observations=array).")
@@ -31,7 +40,20 @@ def read_npz(path: Path) -> RawSeries:
                 f"{path}: the series {names[0]!r} has {widths[names[0]]} dimensions, but {name!r} has {width}. Give "
                 "every series the same, with NaN in those that it lacks."
             )
-    return RawSeries(names, list(arrays.values()), [f"x{place + 1}" for place in range(widths[names[0]])])
+    columns = [f"x{place + 1}" for place in range(widths[names[0]])]
+    return RawSeries(names, list(arrays.values()), columns, image)
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
+    """Writes arrays by name, without pickles, the same bytes for the same arrays; the file is whole or not there."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")  # with no time of its own, unlike those of numpy
+            entry.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+    write_atomically(path, content.getvalue())
 
 
 def _load(path: Path) -> dict[str, np.ndarray]:
@@ -68,8 +90,9 @@ def _cut(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     observations = arrays["observations"]
     if observations.ndim != 3 or not observations.size:
         raise InputError(
-            f"{path}: observations have shape {observations.shape}, but (series, steps, dimensions) is wanted, none of "
-            "them 0. For one series save observations[None], for one dimension observations[..., None]."
+            f"{path}: observations have shape {observations.shape}, but (series, steps, dimensions) is wanted, or "
+            "(series, steps, height, width) for pictures, none of them 0. For one series save observations[None], for "
+            "one dimension observations[..., None]."
         )
     count, steps, _ = observations.shape
     lengths = arrays.get("lengths", np.full(count, steps))

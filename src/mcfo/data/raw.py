@@ -9,11 +9,15 @@ from mcfo.reading import float_dtype
 
 
 class RawSeries(NamedTuple):
-    """Series as they stand in a file, each (steps,) or (steps, dimensions), with NaN for what is missing."""
+    """Series as they stand in a file, each (steps,) or (steps, dimensions), with NaN for what is missing.
+
+    `image` is (height, width) where the dimensions are the pixels of pictures, row by row.
+    """
 
     names: list[str]
     arrays: list[np.ndarray]
     columns: list[str]
+    image: tuple[int, int] | None = None
 
 
 def largest_value() -> float:

@@ -16,11 +16,15 @@ from mcfo.sequences import Sequence
 
 
 class Table(NamedTuple):
-    """The series of a file, each with its name, and the names of the observed dimensions."""
+    """The series of a file, each with its name, and the names of the observed dimensions.
+
+    `image` is (height, width) where these are the pixels of pictures, row by row.
+    """
 
     sequences: list[Sequence]
     names: list[str]
     columns: list[str]
+    image: tuple[int, int] | None = None
 
 
 def read_series(
@@ -34,7 +38,8 @@ def read_series(
 
     A CSV file has one row for each step, below a header. An empty cell, NaN or NA is a missing value. Times are
     checked, not used: each row is one step, however much time lies between two. An NPZ file has one array
-    `observations`, (series, steps, dimensions), with optional `lengths`, or an array for each series.
+    `observations`, (series, steps, dimensions) or, for pictures, (series, steps, height, width), with optional
+    `lengths`; or an array for each series.
 
     **Arguments:**
 
@@ -46,7 +51,7 @@ def read_series(
         raw = _read(path, [values] if isinstance(values, str) else values, series, time)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    return Table(_sequences(path, raw), raw.names, raw.columns)
+    return Table(_sequences(path, raw), raw.names, raw.columns, raw.image)
 
 
 def _read(path: Path, values: Listing[str] | None, series: str | None, time: str | None) -> RawSeries:

@@ -100,10 +100,13 @@ def go_through(
     remaining: Int[Array, ""],
     *,
     first: bool,
+    stand_in: bool = True,
 ) -> tuple[Step, Strand]:
     """Goes through one step again along a flow.
 
-    Without a `strand` the step begins from the memories that the sampler had: no gradient comes from the past.
+    Without a `strand` the step begins from the memories that the sampler had: no gradient comes from the past. Without
+    `stand_in` no particle may have weight zero; the numbers are then exactly the sampler's, so that the compiler
+    computes them once.
     """
     memory, carried, parents = move.memory, move.carried, move.carried
     if strand is not None:
@@ -112,12 +115,14 @@ def go_through(
             uniform = uniform_log_weights(len(move.ancestors), move.carried.dtype)
             carried = jnp.where(move.resampled, uniform, strand.log_weights)
     laws, start = (first_laws, model.start(frame.inputs)) if first else (next_laws, None)
-    # A particle of weight zero may be anywhere, and zero times an infinite derivative is NaN. A living one stands in
-    # for it, with its weight still zero.
-    dead = (move.carried == -jnp.inf) | (move.log_weights == -jnp.inf)
-    best = jnp.argmax(move.log_weights)
-    memory, noise, latents = _stand_in((memory, move.noise, move.latents), dead, best)
-    carried = jnp.where(dead, -jnp.inf, carried)
+    noise, latents = move.noise, move.latents
+    if stand_in:
+        # A particle of weight zero may be anywhere, and zero times an infinite derivative is NaN. A living one stands
+        # in for it, with its weight still zero.
+        dead = is_dead(move)
+        best = jnp.argmax(move.log_weights)
+        memory, noise, latents = _stand_in((memory, noise, latents), dead, best)
+        carried = jnp.where(dead, -jnp.inf, carried)
 
     def draw_all(extend: Callable[..., Drawn], shares: Any) -> Drawn:
         def one(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Any) -> Drawn:
@@ -144,6 +149,11 @@ def go_through(
     )
     after = Strand(drawn.memory, log_weights)
     return step, after if first else frame.unless_padding(after, Strand(memory, carried))
+
+
+def is_dead(move: Move) -> Bool[Array, "*steps particles"]:
+    """Which particles have weight zero, before the step or after it."""
+    return (move.carried == -jnp.inf) | (move.log_weights == -jnp.inf)
 
 
 def _stand_in(tree: Any, dead: Bool[Array, " particles"], best: Int[Array, ""]) -> Any:

@@ -26,15 +26,20 @@ RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
         "resampling-score": ResamplingScore,
     },
 }
-_LAG = "fisher-lag-"
+_NUMBERED: dict[str, Callable[[int], Rule]] = {
+    "fisher-lag-": lambda number: Fisher(lag=number),
+    "filter-score-draws-": lambda number: FilterScore(draws=number),
+}
 
 
 def rule_by_name(name: str | Rule, side: Side) -> Rule:
-    """A rule for theta or phi from its name; `fisher-lag-10` is Fisher(lag=10). A rule passes as it is."""
+    """A rule for theta or phi from its name; `fisher-lag-10` is Fisher(lag=10), `filter-score-draws-4` is
+    FilterScore(draws=4). A rule passes as it is."""
     if isinstance(name, Rule):
         return name
-    if side == "theta" and isinstance(name, str) and name.startswith(_LAG) and name.removeprefix(_LAG).isdecimal():
-        return Fisher(lag=int(name.removeprefix(_LAG)))
+    for prefix, make in _NUMBERED.items():
+        if side == "theta" and name.startswith(prefix) and name.removeprefix(prefix).isdecimal():
+            return make(int(name.removeprefix(prefix)))
     known = RULES[side]
     if name not in known:
         raise ValueError(f"There is no rule {name!r} for {side}. {nearest(str(name), known)}")

@@ -17,17 +17,19 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from mcfo.gradients.flow import Strand, frozen, go_through
+from mcfo.gradients.flow import Strand, frozen, go_through, is_dead
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.gradients.rules import SEQUENCES, PathRule, Rule, StepRule
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
-from mcfo.smc.filter import (
-    split_first,
-)
+from mcfo.smc.filter import split_first
+from mcfo.smc.frames import step_key
 from mcfo.smc.trace import Move
 from mcfo.types import Key, Scalar
+
+_THINNING = 0x7468696E
+"""Keeps the draws of rules that go through a few particles apart from the sampler's."""
 
 
 class Lane(eqx.Module):
@@ -55,7 +57,7 @@ def differentiable_run(
     - `frugal`: spend time to save memory; None chooses by the size of the problem.
     """
     if all(is_local(lane.rule, model) for lane in lanes):
-        if _is_large(sampler, model, proposal, batch) if frugal is None else frugal:
+        if _is_large(sampler, lanes, model, proposal, batch) if frugal is None else frugal:
             return _accumulated((model, proposal), sampler, lanes, batch, key)
         return _batched(sampler, lanes, model, proposal, batch, key)
     return _in_reverse(sampler, lanes, model, proposal, batch, key, bool(frugal))
@@ -66,31 +68,56 @@ def is_local(rule: Rule, model: Model) -> bool:
     return isinstance(model, MarkovModel) and isinstance(rule, StepRule) and rule.flow.latents != "all"
 
 
-def _is_large(sampler: Sampler, model: Model, proposal: Proposal, batch: Sequence) -> bool:
+def _is_large(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Sequence) -> bool:
     """Whether accumulating in the scan is the better way, by measurement (`make bench`).
 
     With a few parameters the batched pass took 0.66 to 1.19 of the accumulated one's time, and 1.09 at five million
     particles in all; with networks, 0.75 at a thousand and 1.29 at ten thousand. Its memory grows with all three sizes.
     So it serves where that is small.
     """
-    parameters = sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf))
     sequences, steps, _ = batch.observations.shape
-    return parameters > 1000 or sequences * steps * sampler.particles > 1_000_000
+    gone_through = max(lane.rule.thins_to or sampler.particles for lane in lanes)  # pyright: ignore[reportAttributeAccessIssue]
+    return sequences * steps * gone_through > (2000 if _is_deep(model, proposal) else 1_000_000)
 
 
-def _terms(lanes: tuple[Lane, ...], model: Model, proposal: Proposal, now: Data, moves: Move, *, first: bool) -> Scalar:
+def _is_deep(model: Model, proposal: Proposal) -> bool:
+    """Whether densities cost more than all that a filter does besides."""
+    return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 1000
+
+
+def _terms(
+    lanes: tuple[Lane, ...],
+    model: Model,
+    proposal: Proposal,
+    now: Data,
+    moves: Move,
+    key: Key,
+    *,
+    first: bool,
+    stand_in: bool = True,
+) -> Scalar:
     """The surrogate of one step of all sequences, where no gradient crosses time."""
 
     def of_one(frame: Frame, move: Move, remaining: Any) -> Scalar:
         total = jnp.zeros((), move.carried.dtype)
         for lane in lanes:
             sides = _sides(lane, model, proposal, frame)
-            step, _ = go_through(lane.rule.flow, *sides[:2], None, sides[2], move, remaining, first=first)
+            some = _thinned(lane, move, frame, key)
+            step, _ = go_through(
+                lane.rule.flow, *sides[:2], None, sides[2], some, remaining, first=first, stand_in=stand_in
+            )
             term = lane.rule.term(step)  # pyright: ignore[reportAttributeAccessIssue]
             total = total + frame.unless_padding(term, jnp.zeros_like(term))
         return total
 
     return jnp.sum(jax.vmap(of_one)(now.frames, moves, now.remaining))
+
+
+def _thinned(lane: Lane, move: Move, frame: Frame, key: Key) -> Move:
+    """The particles that a rule which stays within the step goes through."""
+    return lane.rule.thinned(  # pyright: ignore[reportAttributeAccessIssue]
+        move, key=jax.random.fold_in(step_key(key, frame), _THINNING)
+    )
 
 
 def _sides(lane: Lane, model: Model, proposal: Proposal, frame: Frame) -> tuple[Model, Proposal, Frame]:
@@ -117,8 +144,8 @@ def _batched(
         return state, (record, move)
 
     _, (records, moves) = jax.lax.scan(body, state, (frozen(rest.frames), source.rest))
-    surrogate = _terms(lanes, model, proposal, first, first_move, first=True)
-    later = jax.vmap(lambda now, moves: _terms(lanes, model, proposal, now, moves, first=False))(rest, moves)
+    surrogate = _terms(lanes, model, proposal, first, first_move, key, first=True)
+    later = jax.vmap(lambda now, moves: _terms(lanes, model, proposal, now, moves, key, first=False))(rest, moves)
     return surrogate + jnp.sum(later), finish(source, first_record, records)
 
 
@@ -154,6 +181,7 @@ def _accumulate(
 ) -> tuple[tuple[Scalar, Run], Any]:
     """The filter's scan, with the gradient of each step added up as it goes."""
     live, constant = eqx.partition(modules, perturbed)
+    deep = _is_deep(*modules)
     data = read_data(modules[1], batch)
     source = make_source(sampler, *modules, batch, data.frames, key)
     first, rest = split_first(data)
@@ -162,15 +190,25 @@ def _accumulate(
     def gradient(now: Data, moves: Move, first: bool) -> Any:
         contexts, other = eqx.partition(now.frames.context, eqx.is_inexact_array)
 
-        def surrogate(arguments: Any) -> Scalar:
+        def surrogate(arguments: Any, stand_in: bool) -> Scalar:
             live, contexts = arguments
             model, proposal = eqx.combine(live, constant)
             steps = eqx.tree_at(
                 lambda f: f.context, now.frames, eqx.combine(contexts, other), is_leaf=lambda leaf: leaf is None
             )
-            return _terms(lanes, model, proposal, Data(steps, now.remaining), moves, first=first)
+            now_live = Data(steps, now.remaining)
+            return _terms(lanes, model, proposal, now_live, moves, key, first=first, stand_in=stand_in)
 
-        return jax.grad(surrogate)((live, contexts))
+        if not deep:
+            return jax.grad(surrogate)((live, contexts), True)
+        # Densities are costly: they are the sampler's own, computed once. Where a particle has died, which networks
+        # hardly let happen, the step is gone through again; under vmap a loop is skipped where a condition is not.
+        anyone = jnp.any(is_dead(moves))
+        return jax.lax.while_loop(
+            lambda state: state[0],
+            lambda state: (jnp.zeros_like(anyone), jax.grad(surrogate)((live, contexts), True)),
+            (anyone, jax.grad(surrogate)((live, contexts), False)),
+        )[1]
 
     def body(carry, now):
         state, total = carry
@@ -221,6 +259,7 @@ def _in_reverse(
     def along(lane: Lane, strand: Any, carried: Any, now: Data, moves: Move, first: bool):
         def of_one(strand: Strand | None, carried: Any, frame: Frame, move: Move, remaining: Any):
             sides = _sides(lane, model, proposal, frame)
+            move = _thinned(lane, move, frame, key) if is_local(lane.rule, model) else move
             step, after = go_through(lane.rule.flow, *sides[:2], strand, sides[2], move, remaining, first=first)
             if isinstance(lane.rule, PathRule):
                 carried = lane.rule.start(step.log_weights) if first else carried

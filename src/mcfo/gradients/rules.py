@@ -13,7 +13,8 @@ import equinox as eqx
 import jax
 
 from mcfo.gradients.flow import Flow, Step
-from mcfo.types import LogWeights, Scalar
+from mcfo.smc.trace import Move
+from mcfo.types import Key, LogWeights, Scalar
 
 Side = Literal["theta", "phi"]
 
@@ -51,6 +52,15 @@ class StepRule(Rule):
     Where no gradient crosses time (a Markov model, a flow that does not reach the past) its gradient is accumulated in
     memory that does not grow with the length of the series.
     """
+
+    @property
+    def thins_to(self) -> int | None:
+        """How many particles it draws and goes through, which it can where no gradient crosses time; None: all."""
+        return None
+
+    def thinned(self, move: Move, *, key: Key) -> Move:
+        """The particles that it goes through: all of them, unless it draws a few."""
+        return move
 
     @abc.abstractmethod
     def term(self, step: Step) -> Scalar:

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 
 from mcfo.gradients.moves import Run, Sampler
 from mcfo.gradients.names import RULES
-from mcfo.gradients.passes import Lane, differentiable_run
+from mcfo.gradients.passes import Lane, differentiable_run, is_local
 from mcfo.gradients.pathwise import ONE_STEP
-from mcfo.gradients.rules import Rule, Side
+from mcfo.gradients.rules import Rule, Side, StepRule
 from mcfo.gradients.score import FilterScore, ResamplingScore
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Bootstrap, Proposal
@@ -135,6 +135,12 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
             f"{type(model).__name__} is not Markov and values are missing, so they are imputed, and ResamplingScore "
             "lacks the score of what is drawn. Use theta='fisher', or aesmc()."
         )
+    for rule in (one.rule for one in (objective.theta, objective.phi) if one is not None):
+        if isinstance(rule, StepRule) and rule.thins_to is not None and not is_local(rule, model):
+            raise ValueError(
+                f"{type(rule).__name__} goes through a few particles of each step, but {type(model).__name__} is not "
+                "Markov, so that gradients cross time. Leave out the draws."
+            )
     rigid = fits[0].rigid
     if rigid is None:
         return
@@ -199,7 +205,7 @@ def _are_one(objective: Objective) -> bool:
     """Whether phi's surrogate gives theta's gradient too. Not of an accepted sweep, whose latents phi draws anew."""
     theta, phi = objective.theta, objective.phi
     given = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
-    return given and type(theta.rule) is FilterScore
+    return given and type(theta.rule) is FilterScore and theta.rule.thins_to is None
 
 
 @jax.custom_jvp

@@ -122,6 +122,14 @@ def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array,
     return jnp.searchsorted(_cumulative(log_weights), uniforms, side="right").astype(jnp.int32)
 
 
+def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
+    """So many draws from a set of normalised log-weights, ascending, from an even grid that one uniform number shifts:
+    index i comes count · W_i times in mean."""
+    offset = jax.random.uniform(key, (), log_weights.dtype)
+    grid = jnp.minimum((jnp.arange(count) + offset) / count, _below_one(log_weights.dtype))
+    return jnp.searchsorted(_cumulative(log_weights), grid, side="right").astype(jnp.int32)
+
+
 def _cumulative(log_weights: LogWeights) -> Float[Array, " particles"]:
     """Cumulative weights that end in exactly one, whatever rounding did."""
     total = cumulative_sum(jnp.exp(log_weights))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import io
 import json
 import math
 import os
@@ -14,6 +13,7 @@ from typing import IO, Any
 
 import numpy as np
 
+from mcfo.data.archives import write_npz
 from mcfo.files import InputError, OtherRunError, RunError, write_atomically
 from mcfo.training.checkpoints import Checkpoints
 from mcfo.training.step import State
@@ -93,7 +93,7 @@ class RunFolder:
     def finish(self, results: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         """Writes what came out; the results last, for they say that the run has ended."""
         try:
-            write_arrays(self.path / "model.npz", arrays)
+            write_npz(self.path / "model.npz", arrays)
             self.write_json("results.json", results)
         except OSError as error:
             raise self._cannot_write("the results", error) from error
@@ -191,15 +191,8 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Named arrays as an NPZ file without pickles, whole or not at all."""
-    content = io.BytesIO()
-    np.savez(content, **{name: np.asarray(array) for name, array in arrays.items()})  # pyright: ignore[reportArgumentType]
-    write_atomically(path, content.getvalue())
-
-
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """What [`write_arrays`][] wrote. Files are untrusted: pickled objects are refused."""
+    """What [`write_npz`][] wrote. Files are untrusted: pickled objects are refused."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}

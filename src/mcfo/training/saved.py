@@ -8,13 +8,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mcfo.catalogue import Start, check, make
+from mcfo.catalogue.entries import check, make
+from mcfo.catalogue.start import Start
+from mcfo.data.archives import write_npz
 from mcfo.files import InputError, inside
 from mcfo.models.base import Model
 from mcfo.own_code import make_own, make_own_proposal
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
-from mcfo.training.folder import differences, read_arrays, read_json, write_arrays
+from mcfo.training.folder import differences, read_arrays, read_json
 from mcfo.training.parameters import Modules, describe, fill, named_arrays
 
 _Tree = TypeVar("_Tree")
@@ -38,7 +40,7 @@ class SavedRun(NamedTuple):
 
 def save(path: str | Path, module: Any) -> None:
     """Writes every array of a model, a proposal or any other module into an NPZ file, by name."""
-    write_arrays(Path(path), {name: np.asarray(array) for name, array in named_arrays(module).items()})
+    write_npz(Path(path), {name: np.asarray(array) for name, array in named_arrays(module).items()})
 
 
 def load(path: str | Path, like: _Tree) -> _Tree:
@@ -160,8 +162,9 @@ def _start(
     if model is not None:
         start = make_own(model, sequences, proposal)
     else:
-        check(parts.name, sequences)
-        series = Sequence.from_values(np.tile(np.array([[1], [2], [1], [3]]), (1, parts.dimensions)))
+        check(parts.name, sequences, parts.options)
+        # Zeros and ones are values of every model of the catalogue.
+        series = Sequence.from_values(np.tile(np.array([[1], [0], [1], [1]]), (1, parts.dimensions)))
         start = make(parts.name, [series], parts.options)
         if proposal is not None:
             start = start._replace(proposal=make_own_proposal(proposal, sequences))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,12 +11,12 @@ import jax
 import numpy as np
 from rich.console import Console
 
+from mcfo.data.archives import write_npz
 from mcfo.experiments import pool
 from mcfo.experiments.gradients.errata import next_increment
 from mcfo.experiments.gradients.problems import SETTINGS
 from mcfo.experiments.gradients.samples import PROGRAMS, SWEEPS, Problem, Seconds, sample
 from mcfo.experiments.pool import Share
-from mcfo.files import write_atomically
 from mcfo.gradients.pathwise import Reparameterised
 from mcfo.gradients.score import FilterScore, Fisher
 from mcfo.objectives.base import Estimator, Objective
@@ -141,10 +140,8 @@ def run_jobs(jobs: dict[str, Job], folder: Path, seed: int, console: Console) ->
 
 def write_block(path: Path, block: Block) -> None:
     """Keeps what a job gave, without pickled objects."""
-    content = io.BytesIO()
-    arrays = {f"samples_{name}": samples for name, samples in block.samples.items()}
-    np.savez(content, seconds=np.array(block.seconds), **arrays)  # pyright: ignore[reportArgumentType]
-    write_atomically(path, content.getvalue())
+    samples = {f"samples_{name}": values for name, values in block.samples.items()}
+    write_npz(path, {"seconds": np.array(block.seconds), **samples})
 
 
 def read_block(path: Path) -> Block:

@@ -1,0 +1,76 @@
+"""The deep model, for vectors and pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from mcfo.catalogue.start import Start, Widths, known, observed
+from mcfo.files import InputError
+from mcfo.models.deep import EMISSIONS, DeepMarkov
+from mcfo.proposals.amortised import Amortised
+from mcfo.sequences import Sequence
+from mcfo.suggestions import nearest
+
+
+def deep(
+    sequences: list[Sequence],
+    *,
+    emission: str = "",
+    latent: int = 3,
+    transition_units: Widths = Widths((64,)),
+    emission_units: Widths = Widths((16, 64, 512, 2048)),
+    encoder_units: Widths = Widths((128, 32)),
+    proposal_units: Widths = Widths((32,)),
+    network_seed: int = 0,
+) -> Start:
+    """Begins with an emission whose mean is the data's; zeros and ones are taken for Bernoulli unless it is said."""
+    if latent < 1:
+        raise InputError(f"The option latent must be at least 1, but got {latent}.")
+    if emission not in ("", *EMISSIONS):
+        raise InputError(f"There is no emission {emission!r}. {nearest(emission, EMISSIONS)}")
+    values = observed(sequences)
+    kind = emission or ("bernoulli" if np.isin(values[~np.isnan(values)], (0, 1)).all() else "gaussian")
+    dimensions = values.shape[1]
+    mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    if kind == "bernoulli":
+        # With half an observation of either kind, so that no pixel begins as certain.
+        count = np.sum(~np.isnan(values), axis=0)
+        mean, scale = (mean * count + 0.5) / (count + 1), np.ones(dimensions)
+        bias = np.log(mean / (1 - mean))
+    else:
+        # A column that hardly moves gets a small scale, not none.
+        typical = np.sqrt(np.mean(spread**2))
+        bias, scale = mean, np.maximum(spread, 1e-2 * typical if typical > 0 else 1.0)
+    of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
+    model = DeepMarkov(
+        dimensions,
+        key=of_model,
+        latent=latent,
+        transition=transition_units,
+        emission=emission_units,
+        kind=kind,
+        bias=bias,
+        scale=scale,
+    )
+    proposal = Amortised(
+        dimensions, latent, key=of_proposal, encoder=encoder_units, hidden=proposal_units, centre=mean, scale=scale
+    )
+    return Start(model, proposal, ("proposal.centre", "proposal.scale"), {} if emission else {"emission": kind})
+
+
+def check_deep(sequences: list[Sequence], options: Mapping[str, Any]) -> None:
+    if options.get("emission") != "bernoulli":
+        return
+    for place, sequence in enumerate(sequences, 1):
+        values = known(sequence)
+        wrong = np.argwhere(~np.isnan(values) & ~np.isin(values, (0, 1)))
+        if len(wrong):
+            step, column = wrong[0]
+            raise InputError(
+                f"Series {place}, step {step + 1}, column {column + 1} of the values: {values[step, column]:g} is "
+                "neither 0 nor 1. The emission bernoulli wants these two; use emission=gaussian."
+            )

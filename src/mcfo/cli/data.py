@@ -1,0 +1,84 @@
+"""`mcfo data`: make a data set."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mcfo.cli.common import Force, Seed, check_out, fail, messages
+
+app = typer.Typer(help="Make the data set of an experiment.", no_args_is_help=True)
+
+
+@app.command()
+def pendulum(
+    out: Annotated[Path, typer.Option(help="Folder for the data; it must not exist yet.")] = Path("pendulum"),
+    train: Annotated[int, typer.Option(help="Videos to learn from.", min=1)] = 500,
+    test: Annotated[int, typer.Option(help="Videos to evaluate on.", min=1)] = 500,
+    steps: Annotated[int, typer.Option(help="Frames of each video.", min=1)] = 20,
+    half_extent: Annotated[
+        float, typer.Option(help="The camera shows the square from minus this to this; 2.2 is gymnasium's view.")
+    ] = 1.1,
+    contrast: Annotated[
+        str, typer.Option(help="full: the rod is as dark as can be. gym: gymnasium's colours, as grey.")
+    ] = "full",
+    renderer: Annotated[str, typer.Option(help="capsule: our own. gym: gymnasium's, slower.")] = "capsule",
+    seed: Seed = 0,
+    force: Force = False,
+) -> None:
+    """Simulate videos of a pendulum, 32 x 32 pixels, binary, as in the paper's second experiment.
+
+    Writes train.npz and test.npz for mcfo fit and mcfo evaluate; truth.npz with the grey levels, the angles and the
+    speeds; and config.json.
+    """
+    check_out(out, force)
+    with messages():
+        _pendulum(out, train, test, steps, half_extent, contrast, renderer, seed)
+    print(f"Learn from it: mcfo fit deep --data {out / 'train.npz'} --out {out.with_name(out.name + '-run')}")
+
+
+def _pendulum(
+    out: Path, train: int, test: int, steps: int, half_extent: float, contrast: str, renderer: str, seed: int
+) -> None:
+    import numpy as np
+    from rich.console import Console
+
+    from mcfo.data.archives import write_npz
+    from mcfo.data.pendulum import View, make_pendulum
+    from mcfo.files import write_atomically
+
+    console = Console()
+    view = View(half_extent, contrast, renderer)
+    with console.status(f"Rendering {train + test} videos of {steps} frames"):
+        made = make_pendulum(train + test, steps, seed=seed, view=view)
+    parts = {"train": slice(None, train), "test": slice(train, None)}
+    truth = {
+        f"{part}_{name}": getattr(made, name)[place]
+        for part, place in parts.items()
+        for name in ("grey", "angles", "speeds")
+    }
+    config = {
+        "data": "pendulum",
+        "train": train,
+        "test": test,
+        "steps": steps,
+        "half_extent": half_extent,
+        "contrast": contrast,
+        "renderer": renderer,
+        "seed": seed,
+    }
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for part, place in parts.items():
+            write_npz(out / f"{part}.npz", {"observations": made.observations[place]}, compress=True)
+        write_npz(out / "truth.npz", truth, compress=True)
+        write_atomically(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
+    except OSError as error:
+        fail(f"Cannot write {error.filename or out}: {error.strerror}. Choose another folder with --out.")
+    share = float(np.mean(made.observations))
+    console.print(
+        f"{train} videos to learn from and {test} to evaluate on, {steps} frames of 32 x 32 pixels, {share:.1%} of "
+        f"them dark, in {out}",
+        highlight=False,
+    )

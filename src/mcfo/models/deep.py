@@ -1,0 +1,83 @@
+"""A deep state-space model: the paper's model of pendulum videos, for any series of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Listing
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from mcfo.models.base import MarkovModel
+from mcfo.networks import MLP, normal, positive
+from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers
+
+EMISSIONS = ("bernoulli", "gaussian")
+
+
+class DeepMarkov(MarkovModel):
+    """z_1 ~ N(m, diag s²);  z_t ~ N(μ(z_t-1), diag σ²(z_t-1));  x_t ~ Bernoulli(f(z_t)) or N(f(z_t), diag r²).
+
+    μ and σ are the outputs of one network, f of another. The sizes by default are the paper's. Chen et al. (2021),
+    section 4.3; Krishnan, Shalit and Sontag (2017).
+    """
+
+    initial_law: Float[Array, " twice_latent"]
+    transition_network: MLP
+    emission_network: MLP
+    emission_raw_scale: Float[Array, " dimensions"] | None
+
+    def __init__(
+        self,
+        dimensions: int,
+        *,
+        key: Key,
+        latent: int = 3,
+        transition: Listing[int] = (64,),
+        emission: Listing[int] = (16, 64, 512, 2048),
+        kind: str = "bernoulli",
+        bias: Numbers | None = None,
+        scale: Numbers | None = None,
+    ):
+        """**Arguments:**
+
+        - `dimensions`, `latent`: the sizes of x_t and of z_t.
+        - `transition`, `emission`: hidden units of the two networks, one number for each layer.
+        - `kind`: the emission, "bernoulli" for zeros and ones, "gaussian" for real numbers.
+        - `bias`: with which f begins: the data's mean, or its log-odds; zero by default.
+        - `scale`: with which r begins, of a Gaussian emission; one by default.
+        """
+        if kind not in EMISSIONS:
+            raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
+        of_transition, of_emission = jax.random.split(key)
+        self.initial_law = jnp.concatenate([jnp.zeros(latent), _raw(jnp.ones(latent))])
+        self.transition_network = MLP(latent, *transition, 2 * latent, key=of_transition)
+        network = MLP(latent, *emission, dimensions, key=of_emission)
+        self.emission_network = network if bias is None else network.with_bias(jnp.asarray(bias, float))
+        scales = jnp.broadcast_to(jnp.asarray(1.0 if scale is None else scale, float), (dimensions,))
+        self.emission_raw_scale = _raw(scales) if kind == "gaussian" else None
+
+    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
+        return normal(self.initial_law)
+
+    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
+        return normal(self.transition_network(memory))
+
+    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
+        outputs = self.emission_network(latent)
+        if self.emission_raw_scale is None:
+            return dist.Bernoulli(logits=outputs).to_event(1)
+        return dist.Normal(outputs, positive(self.emission_raw_scale)).to_event(1)
+
+    @property
+    def latent_size(self) -> int:
+        """The number of dimensions of z_t."""
+        return self.initial_law.shape[-1] // 2
+
+
+def _raw(scale: Any) -> Any:
+    """What `positive` turns into this deviation."""
+    return eqx.error_if(jnp.log(jnp.expm1(scale)), scale <= 0, "A deviation must be positive.")

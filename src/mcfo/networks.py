@@ -1,0 +1,61 @@
+"""The networks of deep models and proposals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from mcfo.types import Distribution, Key
+
+_LEAST_SCALE = 1e-3
+"""No deviation that a network gives is smaller: a density without bound has no maximum."""
+
+Vector = Float[Array, " size"]
+
+
+class MLP(eqx.Module):
+    """Affine layers with an activation between each two of them, each layer of its own width."""
+
+    layers: tuple[eqx.nn.Linear, ...]
+    activation: Callable[[Any], Any] = eqx.field(static=True)
+
+    def __init__(self, *sizes: int, key: Key, activation: Callable[[Any], Any] = jax.nn.relu):
+        """**Arguments:**
+
+        - `sizes`: the number of inputs, the hidden units of each layer, the number of outputs.
+        """
+        if len(sizes) < 2 or any(size < 1 for size in sizes):
+            raise ValueError(f"A network needs inputs and outputs, one or more of each, but got sizes {sizes}.")
+        keys = jax.random.split(key, len(sizes) - 1)
+        self.layers = tuple(
+            eqx.nn.Linear(before, after, key=key)
+            for before, after, key in zip(sizes[:-1], sizes[1:], keys, strict=True)
+        )
+        self.activation = activation
+
+    def __call__(self, values: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
+        *hidden, last = self.layers
+        for layer in hidden:
+            values = self.activation(layer(values))
+        return last(values)
+
+    def with_bias(self, bias: Vector) -> MLP:
+        """The same network with another bias in its last layer."""
+        return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
+
+
+def normal(parameters: Float[Array, " twice_size"]) -> Distribution:
+    """N(μ, diag σ²) from the outputs of a network: μ, then what becomes σ by softplus."""
+    mean, raw = jnp.split(parameters, 2)
+    return dist.Normal(mean, positive(raw)).to_event(1)
+
+
+def positive(raw: Vector) -> Vector:
+    """Deviations from numbers without bounds."""
+    return jax.nn.softplus(raw) + _LEAST_SCALE

@@ -1,0 +1,81 @@
+"""A proposal that reads the observation by a network: the paper's, for any model with real latents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Listing
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Bool, Float
+
+from mcfo.networks import MLP, normal
+from mcfo.proposals.base import Proposal
+from mcfo.sequences import Sequence
+from mcfo.types import Context, Distribution, Key, Memory, Numbers
+
+
+class Amortised(Proposal):
+    """q(z_t | z_t-1, x_t) = N(μ(z_t-1, e(x_t)), diag σ²(z_t-1, e(x_t))), and q(z_1 | x_1) by a network of its own.
+
+    The encoder e runs once for all steps, outside of the filter. It reads (x - centre) / scale with zero for what is
+    missing. Where all of x_t is missing, q is the model's own law, which is then the locally optimal one. The sizes by
+    default are the paper's. Chen et al. (2021), section 4.3.
+    """
+
+    encoder: MLP
+    initial_network: MLP
+    step_network: MLP
+    centre: Float[Array, " dimensions"]
+    scale: Float[Array, " dimensions"]
+
+    def __init__(
+        self,
+        dimensions: int,
+        latent: int,
+        *,
+        key: Key,
+        encoder: Listing[int] = (128, 32),
+        hidden: Listing[int] = (32,),
+        centre: Numbers = 0.0,
+        scale: Numbers = 1.0,
+    ):
+        """**Arguments:**
+
+        - `dimensions`, `latent`: the sizes of x_t and of z_t.
+        - `encoder`: units of the encoder's layers; the last are what the other networks read.
+        - `hidden`: hidden units of the other two networks.
+        - `centre`, `scale`: of the observations; they are not meant to be learned.
+        """
+        of_encoder, of_initial, of_step = jax.random.split(key, 3)
+        self.encoder = MLP(dimensions, *encoder, key=of_encoder)
+        self.initial_network = MLP(encoder[-1], *hidden, 2 * latent, key=of_initial)
+        self.step_network = MLP(latent + encoder[-1], *hidden, 2 * latent, key=of_step)
+        self.centre, self.scale = (
+            jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (centre, scale)
+        )
+
+    def encode(self, sequence: Sequence) -> Context:
+        mask = sequence.mask()
+        standard = jnp.where(mask, (sequence.observations - self.centre) / self.scale, 0.0)
+        features = self.encoder.activation(jax.vmap(self.encoder)(standard))
+        return features, None if sequence.observed is None else jnp.any(mask, axis=-1)
+
+    def initial(self, prior: Any, context: Context) -> Distribution:
+        features, seen = context
+        return _unless_blind(normal(self.initial_network(features)), prior, seen)
+
+    def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
+        features, seen = context
+        return _unless_blind(normal(self.step_network(jnp.concatenate([memory, features]))), prior, seen)
+
+
+def _unless_blind(law: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
+    """The law, or a Gaussian like the prior where nothing was seen."""
+    if seen is None:
+        return law
+    deviation = jnp.sqrt(prior.variance)
+    return dist.Normal(jnp.where(seen, law.mean, prior.mean), jnp.where(seen, law.base_dist.scale, deviation)).to_event(
+        1
+    )

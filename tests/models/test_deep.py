@@ -1,0 +1,151 @@
+"""The deep model and the amortised proposal: as networks they are only sizes, so what they become in known cases."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from scipy import stats
+
+import mcfo
+from mcfo import SMC, Amortised, DeepMarkov, LinearGaussian, Sequence, kalman_filter
+from mcfo.networks import MLP
+from support.means import assert_mean
+
+KEY = jax.random.key(0)
+
+
+def small(kind="bernoulli", **options):
+    model = DeepMarkov(5, key=KEY, latent=2, transition=(4,), emission=(3, 6), kind=kind, **options)
+    return model, Amortised(5, 2, key=jax.random.key(1), encoder=(6, 3), hidden=(4,))
+
+
+def test_a_network_is_what_its_layers_say():
+    network = MLP(2, 4, 3, 1, key=KEY)
+    values = np.array([0.3, -1.2])
+    for place, layer in enumerate(network.layers):
+        values = np.asarray(layer.weight) @ values + np.asarray(layer.bias)
+        values = values if place == 2 else np.maximum(values, 0)
+    np.testing.assert_allclose(network(jnp.array([0.3, -1.2])), values, rtol=1e-12)
+    for sizes in ((3,), (2, 0, 1)):
+        with pytest.raises(ValueError, match="one or more of each"):
+            MLP(*sizes, key=KEY)
+
+
+def test_the_sizes_by_default_are_the_papers():
+    model, proposal = DeepMarkov(1024, key=KEY), Amortised(1024, 3, key=KEY)
+
+    def sizes(network):
+        return [network.layers[0].weight.shape[1], *(layer.weight.shape[0] for layer in network.layers)]
+
+    assert sizes(model.transition_network) == [3, 64, 6]
+    assert sizes(model.emission_network) == [3, 16, 64, 512, 2048, 1024]
+    assert sizes(proposal.encoder) == [1024, 128, 32]
+    assert sizes(proposal.initial_network) == [32, 32, 6]
+    assert sizes(proposal.step_network) == [35, 32, 6]
+    assert model.latent_size == 3
+
+
+def test_densities():
+    latent, values = jnp.array([0.4, -0.3]), jnp.array([0, 1, 1, 0, 1])
+    model, _ = small(bias=np.array([0.1, -2.0, 0.0, 1.0, 3.0]))
+    logits = np.asarray(model.emission_network(latent))
+    wanted = stats.bernoulli.logpmf(values, 1 / (1 + np.exp(-logits))).sum()
+    assert model.emission(None, latent, None).log_prob(values) == pytest.approx(wanted, rel=1e-10)
+    model, _ = small("gaussian", bias=np.arange(5.0), scale=[0.1, 0.2, 0.3, 0.4, 0.5])
+    means = np.asarray(model.emission_network(latent))
+    found = model.emission(None, latent, None)
+    np.testing.assert_allclose(found.base_dist.scale, [0.101, 0.201, 0.301, 0.401, 0.501], rtol=1e-10)
+    wanted = stats.norm.logpdf(values, means, found.base_dist.scale).sum()
+    assert found.log_prob(values) == pytest.approx(wanted, rel=1e-10)
+    np.testing.assert_allclose(model.initial(None, None).mean, 0.0)
+    assert (model.transition(latent, None).variance > 0).all()
+
+
+def test_without_hidden_layers_it_is_a_linear_gaussian_model():
+    """And its evidence the Kalman filter's; the negative control has another transition."""
+    model = DeepMarkov(2, key=KEY, latent=2, transition=(), emission=(), kind="gaussian", scale=2.0)
+    network = model.transition_network.layers[0]
+    constant = network.weight.at[2:].set(0.0)
+    model = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, constant)
+    law = model.transition(jnp.zeros(2), None)
+    linear = LinearGaussian(
+        initial_mean=jnp.zeros(2),
+        initial_covariance=model.initial(None, None).variance,
+        transition_matrix=constant[:2],
+        transition_offset=network.bias[:2],
+        transition_covariance=law.variance,
+        emission_matrix=model.emission_network.layers[0].weight,
+        emission_offset=model.emission_network.layers[0].bias,
+        emission_covariance=jnp.full(2, 2.001**2),
+    )
+    values = np.array([[0.3, 1.0], [0.5, np.nan], [np.nan, np.nan], [-0.4, 0.2], [1.5, -1.0]])
+    sequence = Sequence.from_values(values)
+    proposal = Amortised(2, 2, key=jax.random.key(3), encoder=(4,), hidden=(4,))
+
+    @eqx.filter_jit
+    def ratios(model):
+        runs = jax.vmap(lambda key: SMC(500)(model, proposal, sequence, key=key).log_evidence)
+        return jnp.exp(runs(jax.random.split(jax.random.key(4), 2000)) - kalman_filter(linear, sequence).log_evidence)
+
+    found = np.asarray(ratios(model))
+    assert found.std() < 0.5
+    assert_mean(found, 1.0)
+    other = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, -constant)
+    with pytest.raises(AssertionError):
+        assert_mean(np.asarray(ratios(other)), 1.0)
+
+
+def test_where_nothing_is_seen_the_proposal_is_the_prior():
+    model, proposal = small()
+    values = np.array([[0, 1, 1, 0, 1], [np.nan] * 5, [1, np.nan, 0, 0, 1]])
+    steps = mcfo.frames(proposal, Sequence.from_values(values))
+    memory = jnp.array([0.2, -0.7])
+    prior = model.transition(memory, None)
+    seen, blind, partly = (
+        proposal.step(prior, memory, jax.tree.map(lambda array, time=time: array[time], steps.context))
+        for time in range(3)
+    )
+    np.testing.assert_allclose(blind.mean, prior.mean)
+    np.testing.assert_allclose(blind.variance, prior.variance)
+    for law in (seen, partly):
+        assert not np.allclose(law.mean, prior.mean)
+
+
+def test_what_is_missing_or_padded_changes_nothing():
+    model, proposal = small()
+    values = np.array([[0.0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 1]])
+    observed = np.array([[True] * 5, [False] * 5, [True, False, True, True, True]])
+
+    @eqx.filter_jit
+    def bound_and_gradient(sequence):
+        return eqx.filter_value_and_grad(lambda both: mcfo.mcfo(6).loss(*both, sequence, key=KEY)[0])((model, proposal))
+
+    one = bound_and_gradient(Sequence.from_values(values, observed=observed))
+    other = bound_and_gradient(Sequence.from_values(np.where(observed, values, 1 - values), observed=observed).pad(5))
+    for first, second in zip(*map(jax.tree.leaves, (one, other)), strict=True):
+        assert np.isfinite(first).all()
+        np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
+
+
+def test_gradients_are_those_of_finite_differences():
+    """Of the bound itself, by the pathwise rule without resampling, in every array of model and proposal."""
+    model, proposal = small()
+    sequence = Sequence.from_values([[0.0, 1, 1, 0, 1], [1, 1, 0, 0, 0]])
+    arrays, static = eqx.partition((model, proposal), eqx.is_inexact_array)
+    flat, unflatten = jax.flatten_util.ravel_pytree(arrays)
+
+    @jax.jit
+    def bound(flat):
+        both = eqx.combine(unflatten(flat), static)
+        return mcfo.iwae(3).loss(*both, sequence, key=KEY)[0]
+
+    direction = jax.random.normal(jax.random.key(9), flat.shape)
+    step = 1e-5
+    difference = (bound(flat + step * direction) - bound(flat - step * direction)) / (2 * step)
+    assert float(jax.grad(bound)(flat) @ direction) == pytest.approx(float(difference), rel=1e-6)
+
+
+def test_what_cannot_be_is_refused():
+    with pytest.raises(ValueError, match="'bernoulli' or 'gaussian', but got 'poisson'"):
+        DeepMarkov(3, key=KEY, kind="poisson")
