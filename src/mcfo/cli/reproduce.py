@@ -16,9 +16,9 @@ EXPERIMENTS = {
     "bounds": "mcfo.experiments.bounds.experiment",
     "gradients": "mcfo.experiments.gradients.experiment",
     "lgssm": "mcfo.experiments.lgssm.experiment",
+    "pendulum": "mcfo.experiments.pendulum.experiment",
 }
 """Where the paper's experiments are: modules with `PRESETS` and `run(out, size, *, preset, seed, command)`."""
-_PRESETS = ("quick", "paper")
 _KEPT = ("blocks", "runs")
 """Folders in which experiments keep what is finished until they end."""
 _MARK = ".unfinished"
@@ -27,7 +27,9 @@ _MARK = ".unfinished"
 
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"The experiment: {', '.join(EXPERIMENTS)}.", metavar="NAME")],
-    preset: Annotated[str, typer.Option(help="quick: minutes. paper: the paper's sizes, hours.")] = "quick",
+    preset: Annotated[
+        str, typer.Option(help="quick: minutes. paper: the paper's sizes, hours. pendulum: also long.")
+    ] = "quick",
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the results; it must not exist yet.", show_default="results/NAME-PRESET"),
@@ -38,12 +40,12 @@ def reproduce(
 ) -> None:
     """Repeat an experiment of the paper: tables, figures and a report, with the exact answer beside them."""
     check_known(name, EXPERIMENTS, "experiment")
-    check_known(preset, _PRESETS, "preset")
+    experiment = import_module(EXPERIMENTS[name])
+    check_known(preset, experiment.PRESETS, "preset")
     out = out or Path("results") / f"{name}-{preset}"
     check_out(out, force)
     working = _working_folder(out, force=force, resume=resume)
     try:
-        experiment = import_module(EXPERIMENTS[name])
         command = f"mcfo reproduce {name} --preset {preset} --seed {seed}"
         experiment.run(working, experiment.PRESETS[preset], preset=preset, seed=seed, command=command)
     except (InputError, RunError) as error:

@@ -104,10 +104,15 @@ def make_pendulum(series: int, steps: int = 20, *, seed: int, view: View | None 
     for step in range(1, steps):
         angle, speed = angles[:, step - 1], speeds[:, step - 1]
         speeds[:, step] = speed + pull * np.sin(angle) + noise[0, :, step]
-        angles[:, step] = angle + _STEP * speed + noise[1, :, step]
+        angles[:, step] = expected_angles(angle, speed) + noise[1, :, step]
     grey = (view or View())(angles)
     drawn = pixels.integers(0, 255, grey.shape, np.uint8) < grey
     return Pendulum(angles, speeds, grey, drawn.astype(np.uint8))
+
+
+def expected_angles(angles: np.ndarray, speeds: np.ndarray) -> np.ndarray:
+    """The mean of the next angle, given the state."""
+    return angles + _STEP * speeds
 
 
 def _capsule(angles: np.ndarray, half_extent: float) -> np.ndarray:

@@ -24,6 +24,28 @@ class Row(NamedTuple):
     stderr: float
 
 
+class LearningRow(NamedTuple):
+    """One number of a run, at a step."""
+
+    method: str
+    particles: int
+    seed: int
+    step: int
+    metric: str
+    value: float
+
+
+class SummaryRow(NamedTuple):
+    """One number of a method: mean and spread over the seeds."""
+
+    method: str
+    particles: int
+    metric: str
+    mean: float
+    std: float
+    seeds: int
+
+
 def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Writes rows as CSV with a header; numbers in full precision, and nothing where a number is NaN."""
     text = io.StringIO()

@@ -26,8 +26,11 @@ from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, LogWeights, Memory, Scalar
 
 _PREDICTION_TAG = 0x70726564
-_AT_ONCE = 100_000
-"""Particles of all sequences that are filtered side by side."""
+_AT_ONCE = 2**23
+"""Numbers of all sequences that are predicted side by side, one for each particle and dimension: what networks need
+besides is a few times as much."""
+_LEAST_DIMENSIONS = 80
+"""As which fewer dimensions count."""
 
 
 class Scores(eqx.Module):
@@ -136,7 +139,12 @@ def series_scores(
             values=jnp.sum(sequence.mask()),
         )
 
-    return jax.lax.map(one, batch, batch_size=max(1, _AT_ONCE // sampler.particles))
+    return jax.lax.map(one, batch, batch_size=sequences_at_once(batch, sampler.particles))
+
+
+def sequences_at_once(batch: Sequence, particles: int) -> int:
+    """How many sequences are filtered side by side, so that memory does not grow with their number."""
+    return max(1, _AT_ONCE // (particles * max(batch.observations.shape[-1], _LEAST_DIMENSIONS)))
 
 
 def exact_nll(model: Model, batch: Sequence) -> float | None:

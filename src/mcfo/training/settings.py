@@ -60,6 +60,7 @@ class Settings:
     - `clip`: the largest global norm of a gradient; larger ones are scaled down to it.
     - `fixed`: what is not learned: dotted paths, `("model.initial_noise", "proposal.noise")`.
     - `log_every`: updates that make one line of the metrics, which holds their means.
+    - `watch_every`: updates between looks at what is watched, a multiple of `log_every`; by default every line has one.
     - `evaluate_every`: updates between evaluations on the validation data (a twentieth of the steps by default).
     - `evaluation_particles`: K of the evaluations; by default that of the objective.
     - `patience`: stop after so many evaluations without a better one; None never stops early.
@@ -80,6 +81,7 @@ class Settings:
     clip: float | int | None = None
     fixed: tuple[str, ...] = ()
     log_every: int = 10
+    watch_every: int | None = None
     evaluate_every: int | None = None
     evaluation_particles: int | None = None
     patience: int | None = None
@@ -90,9 +92,13 @@ class Settings:
     def __post_init__(self):
         for name in ("steps", "batch", "log_every"):
             _require_whole(name, getattr(self, name), 1)
-        for name in ("evaluate_every", "evaluation_particles", "patience", "devices"):
+        for name in ("watch_every", "evaluate_every", "evaluation_particles", "patience", "devices"):
             if getattr(self, name) is not None:
                 _require_whole(name, getattr(self, name), 1)
+        if (self.watch_every or self.log_every) % self.log_every:
+            raise InputError(
+                f"watch_every is {self.watch_every}, but a multiple of log_every, {self.log_every}, is wanted."
+            )
         try:
             seeds = tuple(operator.index(seed) for seed in np.atleast_1d(np.asarray(self.seeds)).tolist())
         except TypeError as error:

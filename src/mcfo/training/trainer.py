@@ -118,7 +118,8 @@ class Trainer:
             state, self._fixed, self._shared_data, places, self._seeds, np.asarray(count, np.int32)
         )
         sums = jax.tree.map(np.asarray, sums)
-        watched = self.watch(state)
+        looks = settings.watch_every is None or int(state.step) % settings.watch_every == 0
+        watched = self.watch(state) if looks or int(state.step) == settings.steps else {}
         skipped = np.asarray(state.skipped)
         learns_phi = bool(jax.tree.leaves(self._learned.proposal)) and self.objective.phi is not None
         lines = []

@@ -21,8 +21,7 @@ from mcfo.experiments.lgssm.methods import Preset
 from mcfo.experiments.lgssm.page import print_table, write_report
 from mcfo.experiments.lgssm.problem import EMISSION_VARIANCE, FIXED, START, TRUTH, Problem, make_problem
 from mcfo.experiments.lgssm.runs import run_all
-from mcfo.experiments.lgssm.summary import LearningRow, SummaryRow
-from mcfo.experiments.results import write_table
+from mcfo.experiments.results import LearningRow, SummaryRow, write_table
 from mcfo.files import write_atomically
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.training.evaluation import Evaluation, evaluate

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from mcfo.experiments.lgssm.problem import PHI, THETA
+from mcfo.experiments.results import LearningRow, SummaryRow
 from mcfo.training.evaluation import Evaluation
 
 LEVELS = (0.95, 0.99)
@@ -18,28 +19,6 @@ _FINE = 500
 _COARSE = 100
 """Of the curves, every line is kept up to the former step, then those at multiples of the latter, and every line of
 the last tenth."""
-
-
-class LearningRow(NamedTuple):
-    """One number of a run, at a step."""
-
-    method: str
-    particles: int
-    seed: int
-    step: int
-    metric: str
-    value: float
-
-
-class SummaryRow(NamedTuple):
-    """One number of a method: mean and spread over the seeds."""
-
-    method: str
-    particles: int
-    metric: str
-    mean: float
-    std: float
-    seeds: int
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,101 @@
+"""What the paper claims of pendulum videos, and what came out, each with its numbers."""
+
+from __future__ import annotations
+
+import math
+
+from mcfo.experiments.pendulum.summary import Outcome, Outcomes
+
+_CLEAR = 2.0
+"""Standard errors by which two means must differ to be called different."""
+
+
+def claims(outcomes: Outcomes, baselines: dict[str, float]) -> list[str]:
+    """One sentence or two for each question."""
+    methods = dict.fromkeys(method for method, _ in outcomes.places)
+    sizes = sorted({particles for _, particles in outcomes.places})
+    found = []
+    for method in ("mcfo-smc", "mcfo-pimh"):
+        if "aesmc" in methods and method in methods:
+            found += [_against_aesmc(outcomes, method, size) for size in sizes]
+    if "nasmc" in methods:
+        found += [_nasmc(outcomes, size, baselines) for size in sizes]
+    if len(sizes) > 1:
+        found += [_larger(outcomes, method, sizes) for method in methods]
+    if {"mcfo-smc", "mcfo-dreg"} <= methods.keys():
+        found += [_dreg(outcomes, size) for size in sizes]
+    return [*found, _baselines(outcomes, baselines)]
+
+
+def _against_aesmc(outcomes: Outcomes, method: str, size: int) -> str:
+    words = []
+    for metric, name, lower_is_better in (("prediction", "prediction error", True), ("ess_at_test", "ESS", False)):
+        ours, theirs = (outcomes.of(one, size, metric) for one in (method, "aesmc"))
+        better = (ours.mean < theirs.mean) == lower_is_better
+        words.append(
+            f"its {name} is {_number(ours)} against {_number(theirs)}, {'as' if better else 'not as'} the paper says"
+            f"{_clearly(ours, theirs)}"
+        )
+    return f"{method} and AESMC, K = {size}: {'; '.join(words)}."
+
+
+def _nasmc(outcomes: Outcomes, size: int, baselines: dict[str, float]) -> str:
+    error = outcomes.of("nasmc", size, "prediction")
+    converged = error.mean < baselines["persistence"]
+    return (
+        f"NASMC, K = {size}: the paper says that it fails to converge. Here its prediction error ends at "
+        f"{_number(error)}, {'below' if converged else 'not below'} that of persistence, "
+        f"{baselines['persistence']:.1f}: it {'does converge' if converged else 'has not converged'}."
+    )
+
+
+def _larger(outcomes: Outcomes, method: str, sizes: list[int]) -> str:
+    first, last = (outcomes.of(method, size, "ess_at_test") for size in (sizes[0], sizes[-1]))
+    fell = last.mean < first.mean
+    return (
+        f"A larger K, {method}: the ESS of the proposal, always with the same number of particles at evaluation, "
+        f"goes from {_number(first)} at K = {sizes[0]} to {_number(last)} at K = {sizes[-1]}: it "
+        f"{'falls' if fell else 'does not fall'}{_clearly(first, last)}."
+    )
+
+
+def _dreg(outcomes: Outcomes, size: int) -> str:
+    plain, ours = (outcomes.of(method, size, "ess_at_test") for method in ("mcfo-smc", "mcfo-dreg"))
+    errors = [outcomes.of(method, size, "prediction") for method in ("mcfo-smc", "mcfo-dreg")]
+    return (
+        f"DReG for phi, K = {size}: ESS {_number(ours)} against {_number(plain)} with the paper's estimator"
+        f"{_clearly(ours, plain)}; prediction error {_number(errors[1])} against {_number(errors[0])}."
+    )
+
+
+def _baselines(outcomes: Outcomes, baselines: dict[str, float]) -> str:
+    errors = {place: outcomes.of(*place, "prediction").mean for place in outcomes.places}
+    best, worst = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
+    return (
+        f"Without a model the error is {baselines['static']:.1f} for the mean picture and "
+        f"{baselines['persistence']:.1f} for the grey frame before. The best learned one ({best[0]}, K = {best[1]}) "
+        f"has {errors[best]:.1f}, {_beside(errors[best], baselines['persistence'])} persistence and "
+        f"{_beside(errors[best], baselines['static'])} the mean picture; the worst ({worst[0]}, K = {worst[1]}) "
+        f"{errors[worst]:.1f}. Whoever knows the true state and the simulator has {baselines['true state']:.1f}: more "
+        f"than {1 - baselines['true state'] / baselines['persistence']:.0%} below persistence is out of reach."
+    )
+
+
+def _beside(value: float, reference: float) -> str:
+    share = value / reference - 1
+    return f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
+
+
+def _number(outcome: Outcome) -> str:
+    spread = "" if math.isnan(outcome.spread) else f" ± {outcome.spread:.2f}"
+    return f"{outcome.mean:.2f}{spread}"
+
+
+def _clearly(one: Outcome, other: Outcome) -> str:
+    """Whether two means differ beyond their standard errors over the seeds; nothing where there is one seed."""
+    if min(len(one.by_seed), len(other.by_seed)) < 2:
+        return " (one seed)"
+    errors = [outcome.by_seed.std(ddof=1) / math.sqrt(len(outcome.by_seed)) for outcome in (one, other)]
+    gap = abs(one.by_seed.mean() - other.by_seed.mean())
+    beyond = gap > _CLEAR * math.hypot(*errors)
+    return "" if beyond else f" (no difference beyond {_CLEAR:.0f} standard errors over {len(one.by_seed)} seeds)"

@@ -1,0 +1,84 @@
+"""What is compared, and at which size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mcfo.objectives.base import Objective
+from mcfo.objectives.named import aesmc, mcfo, nasmc
+from mcfo.smc.pimh import PIMH
+
+PROPOSAL_PARTICLES = 10
+SWEEPS = 5
+PAPER_STEPS = 23_000
+"""Iterations after which a rate of 1e-2 that falls by 0.998 every 10 of them has come to 1e-4."""
+
+METHODS: dict[str, Callable[[int], Objective]] = {
+    "aesmc": aesmc,
+    "nasmc": nasmc,
+    "mcfo-smc": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES),
+    "mcfo-pimh": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES, sweeps=SWEEPS),
+    "mcfo-dreg": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES, phi="dreg"),
+    "mcfo-lag": lambda particles: mcfo(
+        particles, proposal_particles=PROPOSAL_PARTICLES, theta="fisher-lag-2", phi="dreg"
+    ),
+}
+"""The paper's methods, and ours: DReG for phi, and with it Fisher's identity with a fixed lag of 2 for theta."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The size of the experiment.
+
+    - `methods`: some of `METHODS`; `particles`: each K for theta (AESMC and NASMC: for phi too).
+    - `steps`: iterations; the paper's learning rate, from 1e-2 to 1e-4 in 23 000 of them, falls in so many.
+    - `series`, `test_series`, `length`: the data; `evaluated`: test videos that everything is evaluated on.
+    - `evaluation_particles`: of the filter that evaluates; `evaluations`: how often it does during a run.
+    - `last`: the share of these, the last ones, over which tables average.
+    """
+
+    methods: tuple[str, ...] = ("aesmc", "nasmc", "mcfo-smc", "mcfo-pimh", "mcfo-dreg")
+    particles: tuple[int, ...] = (10,)
+    seeds: tuple[int, ...] = (0,)
+    steps: int = 800
+    batch: int = 5
+    series: int = 500
+    test_series: int = 500
+    length: int = 20
+    evaluated: int = 8
+    evaluation_particles: int = 1000
+    evaluations: int = 10
+    last: float = 0.3
+
+    def jobs(self) -> dict[tuple[str, int, int], Objective]:
+        """The objective of each method, K and seed."""
+        return {
+            (method, particles, seed): METHODS[method](particles)
+            for seed in self.seeds
+            for particles in self.particles
+            for method in self.methods
+        }
+
+
+def cost(objective: Objective) -> float:
+    """How long an iteration takes, about: passes of all particles through the decoder."""
+    estimators = (objective.theta,) if objective.shares_run else (objective.theta, objective.phi)
+    samplers = [estimator.sampler for estimator in estimators if estimator is not None]
+    passes = [sampler.particles * (sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3) for sampler in samplers]
+    return float(sum(passes))
+
+
+PRESETS: dict[str, Preset] = {
+    "quick": Preset(),
+    "long": Preset(particles=(10, 20), seeds=(0, 1), steps=1600, evaluations=20, last=0.2),
+    "paper": Preset(
+        methods=tuple(METHODS),
+        particles=(10, 20, 50, 100, 200, 500, 1000),
+        seeds=(0, 1, 2),
+        steps=PAPER_STEPS,
+        evaluated=500,
+        evaluations=100,
+        last=0.05,
+    ),
+}

@@ -1,0 +1,84 @@
+"""All methods learn; each run keeps checkpoints, so that the whole can be interrupted and resumed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import jax
+from rich.console import Console
+
+from mcfo.catalogue.entries import make
+from mcfo.experiments import pool
+from mcfo.experiments.pendulum.methods import Preset, cost
+from mcfo.experiments.pendulum.prediction import scores
+from mcfo.experiments.pendulum.problem import Problem
+from mcfo.experiments.pendulum.summary import Learned
+from mcfo.experiments.pool import Share
+from mcfo.objectives.base import Objective
+from mcfo.training.loop import fit
+from mcfo.training.progress import Listener
+from mcfo.types import Key
+
+_LOG_EVERY = 10
+
+
+def run_all(preset: Preset, problem: Problem, folder: Path, *, key: Key, console: Console) -> list[Learned]:
+    """Every method with every K and seed."""
+    jobs = preset.jobs()
+
+    def work(job: tuple[str, int, int], share: Share) -> Learned:
+        found = learn(preset, problem, *job, jobs[job], folder, key=key, listener=share)
+        console.print(found.sentence(), highlight=False)
+        return found
+
+    costs = {job: cost(objective) for job, objective in jobs.items()}
+    return list(pool.run_all(costs, work, label=f"{len(jobs)} runs learn", console=console).values())
+
+
+def learn(
+    preset: Preset,
+    problem: Problem,
+    method: str,
+    particles: int,
+    seed: int,
+    objective: Objective,
+    folder: Path,
+    *,
+    key: Key,
+    listener: Listener | None = None,
+) -> Learned:
+    """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
+
+    def watch(model: Any, proposal: Any) -> dict[str, Any]:
+        return scores(model, proposal, problem.test, problem.grey, particles=preset.evaluation_particles, key=key)
+
+    start = make("deep", problem.train, {"network_seed": seed})
+    every = max(_LOG_EVERY, preset.steps // preset.evaluations // _LOG_EVERY * _LOG_EVERY)
+    fitted = fit(
+        start.model,
+        start.proposal,
+        problem.train,
+        objective=objective,
+        validation=jax.tree.map(lambda array: array[:1], problem.test),
+        out=folder / f"{method}-{particles}-{seed}",
+        resume=True,
+        watch=watch,
+        listener=listener,
+        checkpoint_seconds=60.0,
+        steps=preset.steps,
+        batch=preset.batch,
+        seeds=(seed,),
+        learning_rate=1e-2,
+        schedule="exponential",
+        schedule_options={"decay_rate": 1e-2, "end_value": 1e-4},
+        fixed=start.fixed,
+        log_every=min(_LOG_EVERY, preset.steps),
+        watch_every=every,
+        evaluate_every=preset.steps,
+        evaluation_particles=particles,
+        select="last",
+        devices=1,
+    )
+    (one,) = fitted.seeds
+    return Learned(method, particles, seed, list(fitted.metrics), one.model, one.proposal, one.skipped, fitted.seconds)

@@ -1,0 +1,114 @@
+"""What was learned, in numbers: curves, and means over the last part of learning."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mcfo.experiments.results import LearningRow, SummaryRow
+from mcfo.models.base import Model
+from mcfo.proposals.base import Proposal
+
+EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
+"""What is evaluated on the test videos; `nll` is that of a whole video."""
+_FOLLOWED = ("log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
+
+
+@dataclass(frozen=True)
+class Learned:
+    """One run: the lines of its metrics, and what it ended with."""
+
+    method: str
+    particles: int
+    seed: int
+    lines: list[dict[str, Any]]
+    model: Model
+    proposal: Proposal
+    skipped: int
+    seconds: float
+
+    def curve(self, metric: str) -> tuple[np.ndarray, np.ndarray]:
+        """Steps, and the values at them."""
+        found = [(line["step"], _value(line, metric)) for line in self.lines]
+        known = [(step, value) for step, value in found if value is not None]
+        return np.array([step for step, _ in known]), np.array([value for _, value in known])
+
+    def late(self, metric: str, share: float) -> np.ndarray:
+        """The values of the last part of the run."""
+        steps, values = self.curve(metric)
+        return values[steps > (1 - share) * self.lines[-1]["step"]]
+
+    def sentence(self) -> str:
+        """For the terminal."""
+        last = {metric: self.curve(metric)[1] for metric in EVALUATED}
+        prediction, ess = (
+            f"{last[name][-1]:.2f}" if len(last[name]) else "–" for name in ("prediction", "ess_at_test")
+        )
+        return (
+            f"{self.method:>10} K={self.particles:<4} seed {self.seed}  prediction {prediction}  ESS {ess}  "
+            f"{self.seconds / 60:.1f} min"
+        )
+
+    def rows(self) -> Iterable[LearningRow]:
+        """The curves in long form."""
+        for line in self.lines:
+            for metric in (*EVALUATED, *_FOLLOWED):
+                value = _value(line, metric)
+                if value is not None:
+                    yield LearningRow(self.method, self.particles, self.seed, line["step"], metric, value)
+
+
+class Outcome(NamedTuple):
+    """A metric of a method with one K: all late values, of all seeds, and the mean of each seed."""
+
+    values: np.ndarray
+    by_seed: np.ndarray
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(self.values)) if len(self.values) else math.nan
+
+    @property
+    def spread(self) -> float:
+        """The standard deviation over the last part of learning and the seeds."""
+        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else math.nan
+
+
+class Outcomes:
+    """All runs, by method and K."""
+
+    def __init__(self, learned: list[Learned], share: float):
+        self.learned, self._share = learned, share
+        self.places = list(dict.fromkeys((one.method, one.particles) for one in learned))
+
+    def runs(self, method: str, particles: int) -> list[Learned]:
+        """Those of each seed."""
+        return [one for one in self.learned if (one.method, one.particles) == (method, particles)]
+
+    def of(self, method: str, particles: int, metric: str) -> Outcome:
+        """The late values of one metric."""
+        late = [one.late(metric, self._share) for one in self.runs(method, particles)]
+        late = [values for values in late if len(values)]
+        if not late:
+            return Outcome(np.array([]), np.array([]))
+        return Outcome(np.concatenate(late), np.array([values.mean() for values in late]))
+
+    def summary(self) -> Iterable[SummaryRow]:
+        """Means and spreads over the last part of learning and the seeds."""
+        for method, particles in self.places:
+            seeds = len(self.runs(method, particles))
+            for metric in EVALUATED:
+                found = self.of(method, particles, metric)
+                yield SummaryRow(method, particles, metric, found.mean, found.spread, seeds)
+            minutes = [one.seconds / 60 for one in self.runs(method, particles)]
+            yield SummaryRow(method, particles, "minutes", float(np.mean(minutes)), math.nan, seeds)
+            skipped = sum(one.skipped for one in self.runs(method, particles))
+            yield SummaryRow(method, particles, "skipped", float(skipped), math.nan, seeds)
+
+
+def _value(line: dict[str, Any], metric: str) -> float | None:
+    return line.get(metric, line.get("watched", {}).get(metric))

@@ -1,0 +1,194 @@
+"""The experiment on videos: what predictions are, what the tables average, its folder and its page."""
+
+import csv
+import math
+import re
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from mcfo import Amortised, Bootstrap, DeepMarkov, LinearGaussian, Sequence, kalman_filter, stack
+from mcfo.experiments.pendulum import runs
+from mcfo.experiments.pendulum.claims import claims
+from mcfo.experiments.pendulum.experiment import run
+from mcfo.experiments.pendulum.methods import METHODS, PRESETS, Preset, cost
+from mcfo.experiments.pendulum.prediction import follow, scores
+from mcfo.experiments.pendulum.problem import make_problem
+from mcfo.experiments.pendulum.summary import Learned, Outcomes
+from support.browser import NEEDS_CHROMIUM, look_at
+
+pytestmark = pytest.mark.xdist_group("pendulum")  # one worker makes the folder
+
+
+def linear_model():
+    """A deep model without hidden layers, and the same as a linear Gaussian one."""
+    model = DeepMarkov(2, key=jax.random.key(0), latent=2, transition=(), emission=(), kind="gaussian", scale=1.0)
+    layer = model.transition_network.layers[0]
+    weight = layer.weight.at[2:].set(0.0).at[:2].set(jnp.array([[0.9, 0.1], [0.0, 0.7]]))
+    model = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, weight)
+    emission = model.emission_network.layers[0]
+    exact = LinearGaussian(
+        initial_mean=jnp.zeros(2),
+        initial_covariance=model.initial(None, None).variance,
+        transition_matrix=weight[:2],
+        transition_offset=layer.bias[:2],
+        transition_covariance=model.transition(jnp.zeros(2), None).variance,
+        emission_matrix=emission.weight,
+        emission_offset=emission.bias,
+        emission_covariance=jnp.full(2, 1.001**2),
+    )
+    return model, exact
+
+
+def test_predictions_are_those_of_the_kalman_filter():
+    """Both of them: where everything is linear the picture at the mean is the mean of the pictures."""
+    model, linear = linear_model()
+    video = Sequence.from_values(np.random.default_rng(0).normal(size=(6, 2)))
+    found = eqx.filter_jit(lambda key: follow(model, Bootstrap(), video, particles=20_000, draws=20_000, key=key))(
+        jax.random.key(2)
+    )
+    exact = kalman_filter(linear, video)
+    predicted = exact.filtered.mean[:-1] @ linear.transition_matrix.T + linear.transition_offset
+    pictures = predicted @ linear.emission_matrix.T + linear.emission_offset
+    np.testing.assert_allclose(found.at_mean, pictures, atol=0.03)
+    np.testing.assert_allclose(found.mean, pictures, atol=0.03)
+    np.testing.assert_allclose(found.filtered.mean(1), exact.filtered.mean, atol=0.06)
+    np.testing.assert_allclose(found.predicted.mean(1), predicted, atol=0.06)
+    # Negative control: the prediction of the frame before.
+    assert np.abs(found.at_mean[:-1] - pictures[1:]).max() > 0.1
+
+
+def test_errors_are_sums_of_norms_over_the_later_frames():
+    model, _ = linear_model()
+    proposal = Amortised(2, 2, key=jax.random.key(1), encoder=(4,), hidden=(4,))
+    values = np.random.default_rng(1).normal(size=(3, 5, 2))
+    videos = stack([Sequence.from_values(one, number=number) for number, one in enumerate(values)])
+    key, particles = jax.random.key(3), 50
+    found = eqx.filter_jit(lambda: scores(model, proposal, videos, jnp.asarray(values), particles=particles, key=key))()
+    one_by_one = [
+        follow(model, proposal, Sequence.from_values(one, number=number), particles=particles, key=key)
+        for number, one in enumerate(values)
+    ]
+    for metric, pictures in (("prediction", "at_mean"), ("prediction_by_mean", "mean")):
+        distances = [
+            np.linalg.norm(np.asarray(getattr(way, pictures)) - grey[1:], axis=1).sum()
+            for way, grey in zip(one_by_one, values, strict=True)
+        ]
+        assert float(found[metric]) == pytest.approx(np.mean(distances), rel=1e-9)
+    evidences = [float(way.record.log_evidence.sum()) for way in one_by_one]
+    assert float(found["nll"]) == pytest.approx(-np.mean(evidences), rel=1e-9)
+    assert 1 <= float(found["ess_at_test"]) <= particles
+
+
+def test_baselines():
+    problem = make_problem(series=4, test_series=3, evaluated=2, steps=5, seed=1)
+    grey = np.asarray(problem.grey)
+    assert problem.test.observations.shape == grey.shape == (2, 5, 1024)
+    found = problem.baselines()
+    wanted = np.mean(
+        [sum(np.linalg.norm(grey[video, t] - grey[video, t - 1]) for t in range(1, 5)) for video in range(2)]
+    )
+    assert found["persistence"] == pytest.approx(wanted, rel=1e-5)
+    assert found["static"] > found["persistence"] > found["true state"] > 0
+
+
+def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0):
+    lines = [
+        {
+            "seed": seed, "step": step, "log_evidence_per_step": -30.0, "ess": 5.0, "grad_norm_theta": 1.0,
+            "grad_norm_phi": None,
+            **({"watched": {"prediction": prediction + 100 / step, "prediction_by_mean": prediction, "nll": 600.0,
+                            "ess_at_test": ess}} if step % 20 == 0 else {}),
+        }
+        for step in range(10, 101, 10)
+    ]  # fmt: skip
+    model, _ = linear_model()
+    return Learned(method, particles, seed, lines, model, Bootstrap(), 0, 60.0)
+
+
+def test_tables_average_over_the_last_part_and_the_seeds():
+    outcomes = Outcomes([learned(seed=0), learned(seed=1, prediction=52.0)], 0.4)
+    found = outcomes.of("mcfo-smc", 10, "prediction")
+    late = [50 + 100 / 80, 50 + 100 / 100, 52 + 100 / 80, 52 + 100 / 100]
+    np.testing.assert_allclose(found.values, late)
+    assert found.mean == pytest.approx(np.mean(late))
+    assert found.spread == pytest.approx(np.std(late, ddof=1))
+    summary = {row.metric: row for row in outcomes.summary()}
+    assert (summary["ess_at_test"].mean, summary["prediction"].seeds) == (100.0, 2)
+    assert math.isnan(outcomes.of("aesmc", 10, "prediction").mean)
+    rows = list(learned().rows())
+    assert {row.metric for row in rows} >= {"prediction", "nll", "ess_at_test", "log_evidence_per_step"}
+    assert all(row.metric != "grad_norm_phi" for row in rows), "what is not there is left out"
+
+
+def test_claims_follow_the_numbers():
+    baselines = {"static": 107.0, "persistence": 74.0, "true state": 57.0}
+
+    def say(**others):
+        found = [learned(), learned("aesmc", prediction=60.0, ess=80.0), learned("nasmc", prediction=90.0)]
+        return " ".join(claims(Outcomes([*found, *others.get("more", [])], 0.3), baselines))
+
+    text = say()
+    assert "its prediction error is 51" in text
+    assert "as the paper says" in text
+    assert "not as the paper says" not in text
+    assert "it has not converged" in text
+    assert "31% below persistence" in text
+    more = [learned("mcfo-dreg", ess=150.0), learned(particles=20, ess=90.0), learned("nasmc", particles=20)]
+    text = say(more=[*more, learned("aesmc", particles=20, ess=200.0), learned("mcfo-dreg", particles=20)])
+    assert "not as the paper says" in text
+    assert "it does converge" in text
+    assert "DReG for phi, K = 10: ESS 150.00" in text
+    assert "mcfo-smc: the ESS of the proposal" in text
+
+
+def test_every_method_has_a_cost():
+    size = PRESETS["quick"]
+    assert list(size.jobs()) == [(method, 10, 0) for method in size.methods]
+    assert cost(METHODS["mcfo-pimh"](10)) > cost(METHODS["mcfo-smc"](10)) == cost(METHODS["aesmc"](10))
+    assert cost(METHODS["mcfo-smc"](100)) == 3 * 110
+
+
+TINY = {"emission_units": "6", "encoder_units": "6,4"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A whole experiment of the smallest size, with small networks."""
+    out = tmp_path_factory.mktemp("experiment")
+    size = Preset(
+        methods=("nasmc", "mcfo-lag"), particles=(2,), seeds=(0, 1), steps=20, batch=2, series=4, test_series=3,
+        length=4, evaluated=2, evaluation_particles=6, evaluations=2, last=0.6,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        make = runs.make
+        patch.setattr(runs, "make", lambda name, series, options: make(name, series, {**TINY, **options}))
+        run(out, size, preset="quick", seed=0, command="mcfo reproduce pendulum")
+    return out
+
+
+@pytest.mark.slow
+def test_the_experiment_writes_its_folder(folder):
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    pictures = {f"figures/{name}.png" for name in ("curves", "frames", "latents")}
+    assert found == {"results.csv", "summary.csv", "config.json", "report.html", *pictures}
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert {row["method"] for row in rows} == {"nasmc", "mcfo-lag", "static", "persistence", "true state"}
+    evaluated = [row for row in rows if row["metric"] == "prediction" and row["method"] == "nasmc"]
+    assert [(row["particles"], row["seed"], row["step"]) for row in evaluated] == [
+        ("2", seed, step) for seed in "01" for step in ("10", "20")
+    ]
+    page = (folder / "report.html").read_text()
+    assert len(re.findall("<img", page)) == 3
+    assert "mcfo-lag" in page
+
+
+@pytest.mark.slow
+@NEEDS_CHROMIUM
+def test_its_page_is_seen_in_a_browser(folder, tmp_path):
+    _, console = look_at((folder / "report.html").read_text(), tmp_path)
+    assert console == []
