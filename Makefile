@@ -32,6 +32,7 @@ test: $(READY) ## Run the tests; with CI=true in the environment the slow ones t
 bench: $(READY) ## Measure time and memory (a few minutes; best on a quiet machine)
 	@$(BIN)/python benchmarks/gradients.py
 	@$(BIN)/python benchmarks/training.py
+	@$(BIN)/python benchmarks/pendulum.py
 
 lint: $(READY) ## Check format, style and types
 	@$(BIN)/ruff format --check .

@@ -165,7 +165,7 @@ def test_the_dead_have_no_say(objective):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
-@pytest.mark.parametrize("dead", [True, False])
+@pytest.mark.parametrize("dead", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_costly_densities_are_repaired_only_where_someone_died(dead, monkeypatch):
     """With networks the densities of a step are the sampler's own, computed once, unless a particle has died."""
     model, proposal = Exploding(jnp.array(0.1)), Reckless(jnp.log(300.0 if dead else 0.1))

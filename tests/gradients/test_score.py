@@ -145,6 +145,7 @@ class TestDraws:
         with pytest.raises(AssertionError):
             assert_mean(self.gaps(problem, Blind(draws=2))[:, THETA], 0.0)
 
+    @pytest.mark.slow
     def test_more_draws_vary_less(self, problem):
         few, many = (self.gaps(problem, f"filter-score-draws-{count}")[:, THETA].std(axis=0) for count in (2, 20))
         assert (many < few / 2).all()

@@ -112,6 +112,7 @@ def test_where_nothing_is_seen_the_proposal_is_the_prior():
         assert not np.allclose(law.mean, prior.mean)
 
 
+@pytest.mark.slow
 def test_what_is_missing_or_padded_changes_nothing():
     model, proposal = small()
     values = np.array([[0.0, 1, 1, 0, 1], [1, 1, 0, 0, 0], [1, 0, 0, 0, 1]])

@@ -175,6 +175,7 @@ def test_nan_where_nothing_was_observed_reaches_no_gradient():
     assert np.isfinite(gradient(mcfo.aesmc(5), sequence)[0]).all()
 
 
+@pytest.mark.slow
 def test_the_value_is_the_bound_whatever_the_rules():
     batch = ragged_batch()
     value = eqx.filter_jit(lambda objective: objective.loss(MODEL, PROPOSAL, batch, key=KEY)[0])

@@ -136,6 +136,7 @@ def test_one_seed_of_several_is_the_seed_alone(run):
     assert abs(different[0]["loss"] - of_three[0]["loss"]) > 1e-3
 
 
+@pytest.mark.slow
 def test_updates_compile_once():
     model, proposal = start()
     settings = mcfo.Settings(steps=7, batch=2, log_every=3, fixed=FIXED)
@@ -194,6 +195,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(run, tmp_path):
         assert (array == resumed.arrays()[name]).all(), name
 
 
+@pytest.mark.slow
 def test_updates_are_those_of_the_optimiser_by_hand():
     """The whole batch at every step, so that nothing is left to chance but the particles."""
     model, proposal = start()
