@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-QUICK = ("README", "extending", "quickstart")  # the others show what the tests of their subject run anyway
+QUICK = ("README",)  # the others show what the tests of their subject run anyway
 PAGES = [
     pytest.param(path, id=path.stem.lower(), marks=() if path.stem in QUICK else pytest.mark.slow)
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

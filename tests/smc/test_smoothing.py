@@ -79,7 +79,7 @@ def test_filtered_moments_converge(model, missing):
 
 @pytest.mark.parametrize(
     "smoother",
-    [pytest.param(name, marks=pytest.mark.slow if name == "trajectories" else ()) for name in SMOOTHERS],
+    [pytest.param(name, marks=pytest.mark.slow if name in ("trajectories", "backward") else ()) for name in SMOOTHERS],
 )
 @pytest.mark.parametrize("model", SLOW_VECTOR)
 def test_smoothed_moments_converge(model, smoother):

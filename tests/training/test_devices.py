@@ -58,7 +58,7 @@ print(json.dumps(found))
 @pytest.mark.parametrize(
     "names",
     [
-        pytest.param(["mcfo-smc"]),
+        pytest.param(["mcfo-smc"], marks=pytest.mark.slow),
         pytest.param(
             ["others", "mcfo-pimh", "dreg, few for phi", "fisher", "iwae", "aesmc", "nasmc", "rws"],
             marks=pytest.mark.slow,

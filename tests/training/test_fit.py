@@ -161,6 +161,7 @@ class StopAt(Silent):
             raise Stop
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_bit(run, tmp_path):
     whole, _ = run
     options = {
