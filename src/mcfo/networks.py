@@ -49,6 +49,34 @@ class MLP(eqx.Module):
         """The same network with another bias in its last layer."""
         return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
 
+    def with_identity(self) -> MLP:
+        """The same network, but its first outputs begin as its inputs plus what the other units say of them.
+
+        Two units of each hidden layer carry an input, its positive and its negative part, so the activation must be
+        ReLU. A network with layers too narrow for that is left as it is.
+        """
+        count = self.layers[0].in_features
+        hidden = [layer.out_features for layer in self.layers[:-1]]
+        if self.activation is not jax.nn.relu or min(hidden, default=2 * count) < 2 * count:
+            return self
+        identity = jnp.eye(count)
+        if not hidden:
+            return self._with_weight(0, lambda weight: weight.at[:count].add(identity))
+        carried, network = 2 * count, self
+        parts = jnp.concatenate([identity, -identity])
+        for place, layer in enumerate(self.layers[:-1]):
+            rows = parts if place == 0 else jnp.eye(carried, layer.in_features)
+            network = network._with_weight(place, lambda weight, rows=rows: weight.at[:carried].set(rows))
+            network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
+        return network._with_weight(len(hidden), lambda weight: weight.at[:count, :carried].set(parts.T))
+
+    def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
+        return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)
+
+
+def _without(count: int) -> Callable[[Any], Any]:
+    return lambda bias: bias.at[:count].set(0.0)
+
 
 def normal(parameters: Float[Array, " twice_size"]) -> Distribution:
     """N(μ, diag σ²) from the outputs of a network: μ, then what becomes σ by softplus."""

@@ -9,7 +9,7 @@ import pytest
 
 import mcfo
 from mcfo import SMC, Criterion, ESSBelow, Estimator, FilterScore, MarkovModel, Model, Objective, Proposal, Sequence
-from mcfo.gradients import passes
+from mcfo.gradients import early, passes
 from support.gradients import PHI, ascent, flat, off_optimum
 from support.memory import Remembering
 from support.problems import scalar_model
@@ -165,16 +165,26 @@ def test_the_dead_have_no_say(objective):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
+@pytest.mark.parametrize(
+    "objective",
+    [
+        pytest.param(mcfo.mcfo(8, frugal=True), marks=pytest.mark.slow),
+        mcfo.mcfo(8, frugal=False, phi="dreg"),
+        pytest.param(mcfo.aesmc(8), marks=pytest.mark.slow),
+    ],
+    ids=["accumulated", "kept", "reversed"],
+)
 @pytest.mark.parametrize("dead", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_costly_densities_are_repaired_only_where_someone_died(dead, monkeypatch):
+def test_costly_densities_are_repaired_only_where_someone_died(dead, objective, monkeypatch):
     """With networks the densities of a step are the sampler's own, computed once, unless a particle has died."""
     model, proposal = Exploding(jnp.array(0.1)), Reckless(jnp.log(300.0 if dead else 0.1))
-    objective, key = mcfo.mcfo(8, frugal=True), jax.random.key(2)
+    key = jax.random.key(2)
     trace = objective.theta.sampler(model, proposal, SERIES, key=key, history=True)
     assert np.isneginf(np.asarray(trace.history.log_weights)).any() == dead
     found = []
     for deep in (False, True):
-        monkeypatch.setattr(passes, "_is_deep", lambda *modules, deep=deep: deep)
+        for module in (passes, early):
+            monkeypatch.setattr(module, "is_deep", lambda *modules, deep=deep: deep)
         jax.clear_caches()
         found.append(eqx.filter_jit(lambda: ascent(objective, model, proposal, SERIES, key)[0])())
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):

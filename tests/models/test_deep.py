@@ -32,6 +32,36 @@ def test_a_network_is_what_its_layers_say():
             MLP(*sizes, key=KEY)
 
 
+@pytest.mark.parametrize("sizes", [(), (7,), (4, 9, 5)])
+def test_a_transition_begins_near_the_identity(sizes):
+    plain, near = (
+        DeepMarkov(5, key=KEY, latent=2, transition=sizes, emission=(3,), persistent=persistent).transition_network
+        for persistent in (False, True)
+    )
+    # Without the units that do not carry an input, and without a bias, nothing but the identity is left.
+    bare = near
+    for place, layer in enumerate(near.layers):
+        last = place == len(near.layers) - 1
+        kept = jnp.zeros_like(layer.weight)
+        rows, columns = (2, 2) if not sizes else (2 if last else 4, 2 if place == 0 else 4)
+        kept = kept.at[:rows, :columns].set(layer.weight[:rows, :columns])
+        bare = eqx.tree_at(lambda n, place=place: n.layers[place].weight, bare, kept)
+        bare = eqx.tree_at(lambda n, place=place: n.layers[place].bias, bare, jnp.zeros_like(layer.bias))
+    latents = jax.random.normal(jax.random.key(1), (50, 2))
+    if sizes:
+        np.testing.assert_allclose(jax.vmap(bare)(latents)[:, :2], latents, atol=1e-12)
+
+    def slopes(network):
+        return jax.vmap(jax.jacobian(network))(latents)[:, :2].mean(0)
+
+    assert np.abs(slopes(near) - np.eye(2)).max() < 0.7 < np.abs(slopes(plain) - np.eye(2)).max()
+
+
+def test_a_network_too_narrow_for_the_identity_is_left_as_it_is():
+    network = MLP(3, 5, 6, key=KEY)
+    assert network.with_identity() is network
+
+
 def test_the_sizes_by_default_are_the_papers():
     model, proposal = DeepMarkov(1024, key=KEY), Amortised(1024, 3, key=KEY)
 
@@ -64,7 +94,7 @@ def test_densities():
 
 def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     """And its evidence the Kalman filter's; the negative control has another transition."""
-    model = DeepMarkov(2, key=KEY, latent=2, transition=(), emission=(), kind="gaussian", scale=2.0)
+    model = DeepMarkov(2, key=KEY, latent=2, transition=(), emission=(), persistent=False, kind="gaussian", scale=2.0)
     network = model.transition_network.layers[0]
     constant = network.weight.at[2:].set(0.0)
     model = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, constant)

@@ -9,9 +9,11 @@ import pytest
 
 import mcfo
 from mcfo import SMC, Always, Bootstrap, Estimator, FilterScore, Multinomial, Never, Objective, Systematic, stack
+from mcfo.gradients.early import accumulated, early, kept, reversed_
+from mcfo.gradients.lanes import Lane, is_local
 from mcfo.gradients.names import RULES
-from mcfo.gradients.passes import Lane, _accumulated, _batched, _in_reverse, is_local
 from mcfo.gradients.pathwise import ONE_STEP
+from mcfo.gradients.wide import batched, in_reverse
 from mcfo.objectives.named import OBJECTIVES
 from support.gradients import PHI, THETA, ascent, flat, off_optimum
 from support.problems import data, scalar_model
@@ -105,12 +107,14 @@ def test_every_pass_gives_the_same(name):
     @eqx.filter_jit
     def both_ways(model, proposal):
         ways = [
-            lambda modules, frugal=frugal: _in_reverse(sampler, lanes, *modules, batch, KEY, frugal)
+            lambda modules, frugal=frugal: in_reverse(sampler, lanes, *modules, batch, KEY, frugal=frugal)[:2]
             for frugal in (False, True)
         ]
+        ways.append(lambda modules: early(modules, reversed_, sampler, lanes, batch, KEY))
         if is_local(rule, MODEL):
-            ways.append(lambda modules: _batched(sampler, lanes, *modules, batch, KEY))
-            ways.append(lambda modules: _accumulated(modules, sampler, lanes, batch, KEY))
+            ways.append(lambda modules: batched(sampler, lanes, *modules, batch, KEY))
+            ways.append(lambda modules: early(modules, accumulated, sampler, lanes, batch, KEY))
+            ways.append(lambda modules: early(modules, kept, sampler, lanes, batch, KEY))
         return [eqx.filter_grad(way, has_aux=True)((model, proposal)) for way in ways]
 
     (first, run), *others = both_ways(MODEL, PROPOSAL)

@@ -183,10 +183,22 @@ def _extend(flow: Flow, model: Model, proposal: Proposal, frame: Frame, laws: An
             density = laws(frozen(model), frozen(proposal), stop(memory), numbers)[1]
         live = from_noise(law, noise)
         if share is not None:
-            live = stop(live) + share * (live - stop(live))
+            live = _scaled(live, share)
         drawn = draw(model, prior, density, memory, noise, frame, imputation, latent=live)
         # Later steps remember the sampler's latent, as a number, also where this one was drawn anew.
         later = draw(model, prior, density, memory, noise, frame, imputation, latent=stop(latent))
         return drawn._replace(memory=later.memory)
 
     return extend
+
+
+@jax.custom_jvp
+def _scaled(values: Any, share: Scalar) -> Any:
+    """The same values, to the bit, through which a share of the gradient passes."""
+    return values
+
+
+@_scaled.defjvp
+def _scaled_tangent(primals: Any, tangents: Any) -> Any:
+    values, share = primals
+    return values, jax.tree.map(lambda tangent: share * tangent, tangents[0])

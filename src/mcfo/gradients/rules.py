@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 import equinox as eqx
 import jax
+from jaxtyping import Array, Bool
 
 from mcfo.gradients.flow import Flow, Step
 from mcfo.smc.trace import Move
@@ -27,11 +28,21 @@ DEVICES = "mcfo.devices"
 
 def all_sequences() -> tuple[str, ...]:
     """The axes of a `jax.lax.psum` over all sequences of a batch, whichever device has them."""
+    return (SEQUENCES, DEVICES) if _is_shared() else (SEQUENCES,)
+
+
+def on_any_device(happened: Bool[Array, ""]) -> Bool[Array, ""]:
+    """Whether it happened on any of the devices that share a batch: what all of them do, they must do together."""
+    return jax.lax.pmax(happened.astype(int), DEVICES) > 0 if _is_shared() else happened
+
+
+def _is_shared() -> bool:
+    """Whether several devices share the batch that is being traced."""
     try:
         jax.lax.axis_size(DEVICES)
     except NameError:
-        return (SEQUENCES,)
-    return (SEQUENCES, DEVICES)
+        return False
+    return True
 
 
 class Rule(eqx.Module):

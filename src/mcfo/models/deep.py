@@ -38,6 +38,7 @@ class DeepMarkov(MarkovModel):
         latent: int = 3,
         transition: Listing[int] = (64,),
         emission: Listing[int] = (16, 64, 512, 2048),
+        persistent: bool = True,
         kind: str = "bernoulli",
         bias: Numbers | None = None,
         scale: Numbers | None = None,
@@ -46,6 +47,8 @@ class DeepMarkov(MarkovModel):
 
         - `dimensions`, `latent`: the sizes of x_t and of z_t.
         - `transition`, `emission`: hidden units of the two networks, one number for each layer.
+        - `persistent`: whether μ begins near the identity, so that what is learned first is how the latent changes; it
+          needs hidden layers of twice the latent's size or more.
         - `kind`: the emission, "bernoulli" for zeros and ones, "gaussian" for real numbers.
         - `bias`: with which f begins: the data's mean, or its log-odds; zero by default.
         - `scale`: with which r begins, of a Gaussian emission; one by default.
@@ -54,7 +57,8 @@ class DeepMarkov(MarkovModel):
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
         of_transition, of_emission = jax.random.split(key)
         self.initial_law = jnp.concatenate([jnp.zeros(latent), _raw(jnp.ones(latent))])
-        self.transition_network = MLP(latent, *transition, 2 * latent, key=of_transition)
+        network = MLP(latent, *transition, 2 * latent, key=of_transition)
+        self.transition_network = network.with_identity() if persistent else network
         network = MLP(latent, *emission, dimensions, key=of_emission)
         self.emission_network = network if bias is None else network.with_bias(jnp.asarray(bias, float))
         scales = jnp.broadcast_to(jnp.asarray(1.0 if scale is None else scale, float), (dimensions,))
