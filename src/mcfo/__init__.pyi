@@ -20,10 +20,10 @@ from mcfo.gradients.score import PathKL as PathKL
 from mcfo.gradients.score import ResamplingScore as ResamplingScore
 from mcfo.models.base import MarkovModel as MarkovModel
 from mcfo.models.base import Model as Model
-from mcfo.models.base import simulate as simulate
 from mcfo.models.counts import PoissonCounts as PoissonCounts
 from mcfo.models.deep import DeepMarkov as DeepMarkov
 from mcfo.models.linear_gaussian import LinearGaussian as LinearGaussian
+from mcfo.models.simulation import simulate as simulate
 from mcfo.models.stochastic_volatility import StochasticVolatility as StochasticVolatility
 from mcfo.objectives.base import Estimator as Estimator
 from mcfo.objectives.base import Objective as Objective
@@ -49,6 +49,8 @@ from mcfo.smc.diagnostics import describe as describe
 from mcfo.smc.diagnostics import require_finite as require_finite
 from mcfo.smc.filter import SMC as SMC
 from mcfo.smc.filter import sis as sis
+from mcfo.smc.forecast import Forecast as Forecast
+from mcfo.smc.forecast import forecast as forecast
 from mcfo.smc.frames import frame as frame
 from mcfo.smc.frames import frame_at as frame_at
 from mcfo.smc.frames import frames as frames

@@ -55,8 +55,8 @@ class MLP(eqx.Module):
         Two units of each hidden layer carry an input, its positive and its negative part, so the activation must be
         ReLU. A network with layers too narrow for that is left as it is.
         """
-        count = self.layers[0].in_features
-        hidden = [layer.out_features for layer in self.layers[:-1]]
+        count = self.layers[0].weight.shape[1]
+        hidden = [layer.weight.shape[0] for layer in self.layers[:-1]]
         if self.activation is not jax.nn.relu or min(hidden, default=2 * count) < 2 * count:
             return self
         identity = jnp.eye(count)
@@ -65,7 +65,7 @@ class MLP(eqx.Module):
         carried, network = 2 * count, self
         parts = jnp.concatenate([identity, -identity])
         for place, layer in enumerate(self.layers[:-1]):
-            rows = parts if place == 0 else jnp.eye(carried, layer.in_features)
+            rows = parts if place == 0 else jnp.eye(carried, layer.weight.shape[1])
             network = network._with_weight(place, lambda weight, rows=rows: weight.at[:carried].set(rows))
             network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
         return network._with_weight(len(hidden), lambda weight: weight.at[:count, :carried].set(parts.T))

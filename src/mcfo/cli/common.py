@@ -12,6 +12,21 @@ from mcfo.files import InputError, RunError
 from mcfo.suggestions import nearest
 
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0, max=2**31 - 2)]
+RunFolder = Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit.", metavar="RUN")]
+Data = Annotated[Path, typer.Option(help="The series: a CSV file with a header, or an NPZ file.")]
+OwnModel = Annotated[
+    str | None, typer.Option(help="Where your own model is, path/to/file.py:Name; not for those of the catalogue.")
+]
+OwnProposal = Annotated[str | None, typer.Option(help="Where your own proposal is, path/to/file.py:Name.")]
+Columns = Annotated[str | None, typer.Option("--columns", help="The value columns, by commas; all by default.")]
+SeriesColumn = Annotated[str | None, typer.Option(help="The column that names the series.")]
+TimeColumn = Annotated[str | None, typer.Option(help="The column of times.")]
+RunSeed = Annotated[
+    int | None, typer.Option(help="Which seed of the run; by default the one with the lowest NLL.", min=0)
+]
+Plot = Annotated[
+    Path | None, typer.Option(help="Draw a picture into this .png file; of series of pictures, a film into a .gif.")
+]
 Force = Annotated[bool, typer.Option("--force", help="Write into the folder even if it exists.")]
 
 
@@ -42,6 +57,28 @@ def exists(path: Path) -> bool:
         return path.exists()
     except OSError as error:
         fail(f"{str(path)[:60]}... cannot be a name: {error.strerror}. Choose another one.")
+
+
+def check_new_file(path: Path | None, flag: str, endings: Iterable[str]) -> None:
+    """Refuses a file that exists, that has no folder, or whose ending says nothing."""
+    if path is None:
+        return
+    endings = tuple(endings)
+    if path.suffix.lower() not in endings:
+        fail(f"{flag} {path} must end in {' or '.join(endings)}. Choose another name.")
+    if exists(path):
+        fail(f"{path} exists already. Choose another file with {flag}.")
+    if not path.parent.is_dir():
+        fail(f"There is no folder {path.parent} for {path.name}. Make it, or choose another with {flag}.")
+
+
+@contextmanager
+def writing(path: Path, flag: str) -> Iterator[None]:
+    """What the machine says against writing a file is said in one message."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"Cannot write {path}: {error.strerror}. Choose another file with {flag}.") from error
 
 
 def check_out(out: Path, force: bool) -> None:

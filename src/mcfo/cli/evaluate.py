@@ -6,21 +6,32 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import Seed, exists, fail, messages
+from mcfo.cli.common import (
+    Columns,
+    Data,
+    OwnModel,
+    OwnProposal,
+    RunFolder,
+    Seed,
+    SeriesColumn,
+    TimeColumn,
+    exists,
+    fail,
+    messages,
+    writing,
+)
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit.", metavar="RUN")],
-    data: Annotated[Path, typer.Option(help="The series: a CSV file with a header, or an NPZ file.")],
+    run: RunFolder,
+    data: Data,
     particles: Annotated[int, typer.Option(help="Particles of the filter.", min=1)] = 500,
     seed: Seed = 0,
-    model: Annotated[
-        str | None, typer.Option(help="Where your own model is, path/to/file.py:Name; not for those of the catalogue.")
-    ] = None,
-    proposal: Annotated[str | None, typer.Option(help="Where your own proposal is, path/to/file.py:Name.")] = None,
-    columns: Annotated[str | None, typer.Option(help="The value columns, by commas; all by default.")] = None,
-    series: Annotated[str | None, typer.Option(help="The column that names the series.")] = None,
-    time: Annotated[str | None, typer.Option(help="The column of times.")] = None,
+    model: OwnModel = None,
+    proposal: OwnProposal = None,
+    columns: Columns = None,
+    series: SeriesColumn = None,
+    time: TimeColumn = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the JSON into this file; it must not exist yet.")] = None,
 ) -> None:
@@ -85,10 +96,8 @@ def _evaluate(
     else:
         console.print(evaluation_table(found, f"{run} on {data}"))
     if out is not None:
-        try:
+        with writing(out, "--out"):
             write_atomically(out, (text + "\n").encode())
-        except OSError as error:
-            raise InputError(f"Cannot write {out}: {error.strerror}. Choose another file with --out.") from error
 
 
 def evaluation_table(found: list[tuple[int, Any]], title: str) -> Any:

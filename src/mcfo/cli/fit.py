@@ -10,10 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import Seed, as_value, exists, fail, messages, read_options, read_values
+from mcfo.cli.common import (
+    Columns,
+    Data,
+    Seed,
+    SeriesColumn,
+    TimeColumn,
+    as_value,
+    exists,
+    fail,
+    messages,
+    read_options,
+    read_values,
+)
 from mcfo.files import InputError, RunError
-
-_Columns = Annotated[str | None, typer.Option("--columns", help="The value columns, by commas; all by default.")]
 
 
 def fit(
@@ -25,7 +35,7 @@ def fit(
             metavar="MODEL",
         ),
     ],
-    data: Annotated[Path, typer.Option(help="The series: a CSV file with a header, or an NPZ file.")],
+    data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the run; it must not exist yet.")],
     objective: Annotated[
         str, typer.Option(help="What is maximised: mcfo, nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...")
@@ -63,9 +73,9 @@ def fit(
     evaluation_particles: Annotated[int | None, typer.Option(help="Particles of the evaluations.", min=1)] = None,
     patience: Annotated[int | None, typer.Option(help="Stop after so many evaluations in vain.", min=1)] = None,
     log_every: Annotated[int, typer.Option(help="Updates that make one line of the metrics.", min=1)] = 10,
-    columns: _Columns = None,
-    series: Annotated[str | None, typer.Option(help="The column that names the series.")] = None,
-    time: Annotated[str | None, typer.Option(help="The column of times.")] = None,
+    columns: Columns = None,
+    series: SeriesColumn = None,
+    time: TimeColumn = None,
     devices: Annotated[
         int | None, typer.Option(help="Devices that share a batch; by default one for each core.", min=1)
     ] = None,
@@ -109,7 +119,8 @@ def fit(
     try:
         with messages():
             _use_devices(devices)
-            sequences, held_out = _read(data, validation, holdout, columns_asked)
+            table, held_out = _read(data, validation, holdout, columns_asked)
+            sequences = table.sequences
             start = _start(model, proposal, own, asked["model"], sequences, bootstrap=objective == "bootstrap")
             fitted = _learn(
                 start,
@@ -124,6 +135,8 @@ def fit(
                     "model": _about(model, own) | {"options": asked["model"] | start.chosen},
                     "proposal": _about(proposal, True) if proposal else {},
                     "data": str(data),
+                    "columns": table.columns if data.suffix.lower() == ".csv" else None,
+                    "image": None if table.image is None else list(table.image),
                     "validation": None if validation is None else str(validation),
                 },
                 fixed=(*start.fixed, *(path for path in fix or () if path not in start.fixed)),
@@ -144,24 +157,25 @@ def _use_devices(devices: int | None) -> None:
     use_every_core(devices)
 
 
-def _read(data: Path, validation: Path | None, holdout: float, columns: dict[str, Any]) -> tuple[list, list | None]:
-    """The series to learn from, and those that are held out."""
+def _read(data: Path, validation: Path | None, holdout: float, columns: dict[str, Any]) -> tuple[Any, list | None]:
+    """The series to learn from, as a table, and those that are held out."""
     from mcfo.data.tables import read_series
 
-    sequences = read_series(data, **columns).sequences
+    table = read_series(data, **columns)
+    sequences = table.sequences
     if validation is not None:
         if holdout:
             raise InputError("--holdout and --validation both name held-out series. Give one of them.")
-        return sequences, read_series(validation, **columns).sequences
+        return table, read_series(validation, **columns).sequences
     if not holdout:
-        return sequences, None
+        return table, None
     count = round(len(sequences) * holdout)
     if count < 1 or count >= len(sequences):
         raise InputError(
             f"--holdout {holdout} of {len(sequences)} series leaves none to learn from or none to hold out. Give more "
             "series, another share, or a file by --validation."
         )
-    return sequences[:-count], sequences[-count:]
+    return table._replace(sequences=sequences[:-count]), sequences[-count:]
 
 
 def _start(

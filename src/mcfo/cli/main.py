@@ -9,8 +9,10 @@ from mcfo.cli.data import app as data
 from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
+from mcfo.cli.forecast import forecast
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
+from mcfo.cli.simulate import simulate
 
 app = typer.Typer(
     name="mcfo",
@@ -37,7 +39,7 @@ def _options(
     """What stands before the command."""
 
 
-for command in (demo, fit, evaluate, report, reproduce):
+for command in (demo, fit, evaluate, forecast, simulate, report, reproduce):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -3,11 +3,8 @@
 import abc
 
 import equinox as eqx
-import jax
-import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
 
-from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Observation
+from mcfo.types import Distribution, Inputs, Latent, Memory, Observation
 
 
 class Model(eqx.Module):
@@ -58,37 +55,3 @@ class MarkovModel(Model):
 
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
         return latent
-
-
-def simulate(
-    model: Model,
-    steps: int,
-    *,
-    key: Key,
-    inputs: Float[Array, "steps inputs"] | None = None,
-) -> tuple[Shaped[Array, " steps *latent"], Shaped[Array, "steps dimensions"]]:
-    """Draws latents and observations of one sequence from the model."""
-    if steps < 1:
-        raise ValueError(f"Cannot simulate {steps} steps. Ask for at least one.")
-    if inputs is not None and len(inputs) != steps:
-        raise ValueError(f"There are {len(inputs)} rows of inputs for {steps} steps. Give one row a step.")
-    return _simulate(model, inputs, jax.random.split(key, steps))
-
-
-@eqx.filter_jit
-def _simulate(model, inputs, keys):
-    def draw(memory, prior, now, key):
-        latent_key, observation_key = jax.random.split(key)
-        latent = prior.sample(latent_key)
-        observation = model.emission(memory, latent, now).sample(observation_key)
-        return model.advance(memory, latent, observation), (latent, observation)
-
-    def step(memory, now_and_key):
-        now, key = now_and_key
-        return draw(memory, model.transition(memory, now), now, key)
-
-    first, rest = jax.tree.map(lambda a: a[0], inputs), jax.tree.map(lambda a: a[1:], inputs)
-    start = model.start(first)
-    memory, begun = draw(start, model.initial(start, first), first, keys[0])
-    _, continued = jax.lax.scan(step, memory, (rest, keys[1:]))
-    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), begun, continued)

@@ -22,7 +22,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
     **Arguments:**
 
     - `about`: what the caller knows beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
-      (files), "command".
+      (files), "columns" (their names), "image" (height and width of pictures), "command".
     """
     modules, objective = trainer.modules, trainer.objective
     return {
@@ -51,7 +51,8 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "phi": describe(objective.phi),
             "frugal": objective.frugal,
         },
-        "data": _data(trainer.data, about.get("data")),
+        "data": _data(trainer.data, about.get("data"))
+        | {name: about[name] for name in ("columns", "image") if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
         "settings": trainer.settings.as_data(),
         "optimiser": trainer.optimiser_digest(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence as Listing
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -24,11 +25,12 @@ _MOST_COLUMNS = 100_000
 
 
 class SavedSeed(NamedTuple):
-    """What one seed of a run learned."""
+    """What one seed of a run learned; `nll_per_step` is that of the run's last evaluation."""
 
     seed: int
     model: Model
     proposal: Proposal
+    nll_per_step: float = math.inf
 
 
 class SavedRun(NamedTuple):
@@ -36,6 +38,31 @@ class SavedRun(NamedTuple):
 
     config: dict[str, Any]
     seeds: list[SavedSeed]
+
+    def choose(self, seed: int | None = None) -> SavedSeed:
+        """This seed, or the one with the lowest NLL."""
+        if seed is None:
+            return min(self.seeds, key=lambda one: one.nll_per_step)
+        for one in self.seeds:
+            if one.seed == seed:
+                return one
+        raise InputError(f"The run has no seed {seed}, but {', '.join(str(one.seed) for one in self.seeds)}.")
+
+    @property
+    def image(self) -> tuple[int, int] | None:
+        """Height and width, where the run learned from pictures."""
+        found, size = inside(self.config, "data", "image"), inside(self.config, "data", "dimensions")
+        if not (isinstance(found, list) and len(found) == 2 and all(isinstance(one, int) and one > 0 for one in found)):
+            return None
+        return (found[0], found[1]) if found[0] * found[1] == size else None
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of what it learned from."""
+        found, size = inside(self.config, "data", "columns"), inside(self.config, "data", "dimensions")
+        if isinstance(found, list) and len(found) == size and all(isinstance(one, str) for one in found):
+            return found
+        return [f"x{place + 1}" for place in range(size)]
 
 
 def save(path: str | Path, module: Any) -> None:
@@ -94,6 +121,7 @@ def load_run(
                 "run was made with."
             )
     arrays = read_arrays(folder / "model.npz")
+    likelihoods = _likelihoods(folder)
     found = []
     for place, seed in enumerate(parts.seeds):
         try:
@@ -103,8 +131,19 @@ def load_run(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(parts.seeds)})."
             ) from error
         modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
-        found.append(SavedSeed(seed, modules.model, modules.proposal))
+        found.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf)))
     return SavedRun(config, found)
+
+
+def _likelihoods(folder: Path) -> dict[int, float]:
+    """The NLL of each seed, from results.json; those that are not numbers are left out."""
+    seeds = inside(read_json(folder / "results.json"), "seeds")
+    found = {}
+    for one in seeds if isinstance(seeds, list) else []:
+        value, seed = inside(one, "evaluation", "nll_per_step"), inside(one, "seed")
+        if isinstance(value, int | float) and math.isfinite(value) and isinstance(seed, int):
+            found[seed] = float(value)
+    return found
 
 
 class _Parts(NamedTuple):

@@ -12,6 +12,7 @@ from mcfo.data.pendulum import SIZE
 from mcfo.experiments.pendulum.prediction import Followed
 from mcfo.experiments.pendulum.problem import Problem
 from mcfo.experiments.pendulum.summary import Outcomes
+from mcfo.reports.film import show_strip
 
 _COLOURS = {
     "aesmc": "#d55e00",
@@ -90,22 +91,11 @@ def draw_frames(path: Path, problem: Problem, followed: dict[str, list[Followed]
             strips[method] = predicted[shown - 1]
             strips[f"{method}, difference"] = np.abs(predicted - grey[1:])[shown - 1]
         for axis, (label, frames) in zip(axes[:, column], strips.items(), strict=True):
-            axis.imshow(strip(frames), cmap="gray_r", vmin=0, vmax=1, interpolation="nearest", aspect="equal")
-            axis.set_xticks([])
-            axis.set_yticks([])
-            for spine in axis.spines.values():
-                spine.set_linewidth(0.4)
+            show_strip(axis, frames.reshape(-1, SIZE, SIZE))
             if column == 0:
                 axis.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
         axes[0, column].set_title(f"test video {video + 1}, frames {shown[0] + 1} to {shown[-1] + 1}", fontsize=9)
     return _save(figure, path)
-
-
-def strip(frames: np.ndarray, gap: int = 1) -> np.ndarray:
-    """Frames side by side, with a thin line between them."""
-    pictures = frames.reshape(len(frames), SIZE, SIZE)
-    framed = np.pad(pictures, ((0, 0), (0, 0), (0, gap)), constant_values=0.35)
-    return np.concatenate(list(framed), axis=1)[:, : -gap or None]
 
 
 def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed]) -> Path:

@@ -1,0 +1,166 @@
+"""`mcfo forecast` and `mcfo simulate`: numbers, pictures, and what they refuse."""
+
+import csv
+import json
+
+import jax
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+import mcfo
+from mcfo.cli.main import app
+from mcfo.data.tables import read_series, write_series
+from support.learning import series
+
+pytestmark = pytest.mark.xdist_group("forecast")  # its fixtures take long: one worker makes them
+
+SMALL = ["--steps", "4", "--particles", "5", "--batch", "2", "--log-every", "2", "--devices", "1"]
+FEW = ["--steps", "3", "--particles", "20", "--draws", "10"]
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def refused(result, message):
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.stderr.split())
+    assert result.stderr.startswith("mcfo: ")
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    """A folder with series of different lengths, and a run of two seeds on them."""
+    folder = tmp_path_factory.mktemp("numbers")
+    write_series(folder / "series.csv", series(5), ["level"])
+    result = invoke(
+        "fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL, "--seeds", "2"
+    )
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """Videos of 4 x 5 pixels, and a run on them."""
+    folder = tmp_path_factory.mktemp("pictures")
+    values = (np.random.default_rng(0).random((3, 6, 4, 5)) < 0.3).astype(np.uint8)
+    np.savez(folder / "videos.npz", observations=values)
+    sizes = ["emission_units=8", "transition_units=8", "encoder_units=8,4", "proposal_units=4", "latent=2"]
+    result = invoke(
+        *("fit", "deep", "--data", folder / "videos.npz", "--out", folder / "run", *SMALL),
+        *(word for size in sizes for word in ("--set", size)),
+    )
+    assert result.exit_code == 0, result.output
+    return folder
+
+
+def test_numbers_of_a_forecast(numbers, tmp_path):
+    result = invoke(
+        *("forecast", numbers / "run", "--data", numbers / "series.csv", *FEW),
+        *("--out", tmp_path / "f.csv", "--plot", tmp_path / "f.png"),
+    )
+    assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
+    assert [(row["series"], row["step"], row["column"]) for row in rows[:4]] == [
+        ("1", "1", "level"),
+        ("1", "2", "level"),
+        ("1", "3", "level"),
+        ("2", "1", "level"),
+    ]
+    assert len(rows) == 15
+    for row in rows:
+        quantiles = [float(row[name]) for name in ("q05", "q25", "q50", "q75", "q95")]
+        assert quantiles == sorted(quantiles)
+        assert quantiles[0] < float(row["mean"]) < quantiles[-1]
+    # The same from Python, with the seed of the run that has the lowest NLL.
+    results = json.loads((numbers / "run" / "results.json").read_text())
+    best = min(results["seeds"], key=lambda one: one["evaluation"]["nll_per_step"])["seed"]
+    saved = mcfo.load_run(numbers / "run").choose()
+    assert saved.seed == best
+    one = mcfo.forecast(
+        saved.model,
+        saved.proposal,
+        read_series(numbers / "series.csv").sequences[0],
+        steps=3,
+        sampler=mcfo.SMC(20),
+        draws=10,
+        key=jax.random.key(0),
+    )
+    assert float(rows[0]["mean"]) == pytest.approx(float(one.mean[0, 0]), rel=1e-5)
+    with Image.open(tmp_path / "f.png") as picture:
+        assert picture.width > 500
+
+
+def test_one_series_and_one_seed(numbers, tmp_path):
+    common = ["forecast", numbers / "run", "--data", numbers / "series.csv", *FEW, "--only", "2"]
+    found = []
+    for seed in (0, 1):
+        out = tmp_path / f"{seed}.npz"
+        assert invoke(*common, "--run-seed", seed, "--out", out).exit_code == 0
+        with np.load(out) as arrays:
+            assert arrays["mean"].shape == (1, 3, 1)
+            assert arrays["quantiles"].shape == (5, 1, 3, 1)
+            assert arrays["series"].tolist() == ["2"]
+            found.append(arrays["mean"])
+    assert not np.allclose(*found)
+    refused(invoke(*common, "--run-seed", 7, "--out", tmp_path / "7.npz"), "no seed 7, but 0, 1")
+
+
+def test_simulated_series_can_be_read_again(numbers, tmp_path):
+    result = invoke(
+        *("simulate", numbers / "run", "--steps", "7", "--count", "3"),
+        *("--out", tmp_path / "s.csv", "--plot", tmp_path / "s.png"),
+    )
+    assert result.exit_code == 0, result.output
+    table = read_series(tmp_path / "s.csv")
+    assert table.columns == ["level"]
+    assert [one.steps for one in table.sequences] == [7, 7, 7]
+    assert not np.allclose(table.sequences[0].observations, table.sequences[1].observations)
+    assert (tmp_path / "s.png").exists()
+
+
+def test_films(pictures, tmp_path):
+    common = ["forecast", pictures / "run", "--data", pictures / "videos.npz", *FEW]
+    for name in ("f.png", "f.gif"):
+        result = invoke(*common, "--plot", tmp_path / name)
+        assert result.exit_code == 0, result.output
+    with Image.open(tmp_path / "f.gif") as film:
+        assert film.n_frames == 6 + 3
+        film.seek(0)
+        observed = np.asarray(film.convert("RGB"))
+        assert tuple(observed[0, 0]) == (120, 120, 120)
+        # Three videos, two rows, every pixel as a square between borders of four.
+        height, width = observed.shape[0] // 2, observed.shape[1] // 3
+        scale = (height - 8) // 4
+        first = read_series(pictures / "videos.npz").sequences[0].observations[0].reshape(4, 5)
+        cell = observed[4 : 4 + 4 * scale, 4 : 4 + 5 * scale, 0][scale // 2 :: scale, scale // 2 :: scale]
+        np.testing.assert_array_equal(cell < 128, first == 1)
+        assert width == 5 * scale + 8
+        film.seek(6)
+        assert tuple(np.asarray(film.convert("RGB"))[0, 0]) == (0, 114, 178)
+    for name in ("s.png", "s.gif"):
+        assert invoke("simulate", pictures / "run", "--plot", tmp_path / name, "--steps", "3").exit_code == 0
+    assert invoke("simulate", pictures / "run", "--out", tmp_path / "s.npz", "--steps", "3").exit_code == 0
+    table = read_series(tmp_path / "s.npz")
+    assert table.image == (4, 5)
+    assert len(table.sequences) == 4
+
+
+def test_what_cannot_be_done_is_refused(numbers, pictures, tmp_path):
+    forecast = ["forecast", numbers / "run", "--data", numbers / "series.csv"]
+    (tmp_path / "there.csv").write_text("mine")
+    refused(invoke(*forecast), "Nothing would be kept")
+    refused(invoke(*forecast, "--out", tmp_path / "there.csv"), "exists already")
+    refused(invoke(*forecast, "--out", tmp_path / "f.xlsx"), "must end in .csv or .npz")
+    refused(invoke(*forecast, "--plot", tmp_path / "no" / "f.png"), "There is no folder")
+    refused(invoke(*forecast, "--plot", tmp_path / "f.gif"), "no series of pictures")
+    refused(invoke(*forecast, "--out", tmp_path / "f.csv", "--only", "six"), "no series 'six'")
+    other = ["forecast", pictures / "run", "--data", numbers / "series.csv", "--out", tmp_path / "f.csv"]
+    refused(invoke(*other), "learned from 20 columns")
+    refused(invoke("simulate", numbers / "run"), "Nothing would be kept")
+    refused(invoke("simulate", tmp_path, "--out", tmp_path / "s.csv"), "holds no run")
+    assert (tmp_path / "there.csv").read_text() == "mine"
+    assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]
