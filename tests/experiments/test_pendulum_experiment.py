@@ -25,7 +25,9 @@ pytestmark = pytest.mark.xdist_group("pendulum")  # one worker makes the folder
 
 def linear_model():
     """A deep model without hidden layers, and the same as a linear Gaussian one."""
-    model = DeepMarkov(2, key=jax.random.key(0), latent=2, transition=(), emission=(), kind="gaussian", scale=1.0)
+    model = DeepMarkov(
+        2, key=jax.random.key(0), latent=2, transition=(), emission=(), persistent=False, kind="gaussian", scale=1.0
+    )
     layer = model.transition_network.layers[0]
     weight = layer.weight.at[2:].set(0.0).at[:2].set(jnp.array([[0.9, 0.1], [0.0, 0.7]]))
     model = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, weight)
@@ -91,6 +93,9 @@ def test_baselines():
     )
     assert found["persistence"] == pytest.approx(wanted, rel=1e-5)
     assert found["static"] > found["persistence"] > found["true state"] > 0
+    seen = np.asarray(problem.test.observations, float)
+    wanted = np.mean([np.linalg.norm(grey[video, 1:] - seen[video, :-1], axis=1).sum() for video in range(2)])
+    assert found["last observed"] == pytest.approx(wanted, rel=1e-5)
 
 
 def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0):
@@ -123,7 +128,7 @@ def test_tables_average_over_the_last_part_and_the_seeds():
 
 
 def test_claims_follow_the_numbers():
-    baselines = {"static": 107.0, "persistence": 74.0, "true state": 57.0}
+    baselines = {"static": 107.0, "last observed": 92.0, "persistence": 74.0, "true state": 57.0}
 
     def say(**others):
         found = [learned(), learned("aesmc", prediction=60.0, ess=80.0), learned("nasmc", prediction=90.0)]
@@ -175,7 +180,14 @@ def test_the_experiment_writes_its_folder(folder):
     assert found == {"results.csv", "summary.csv", "config.json", "report.html", *pictures}
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
-    assert {row["method"] for row in rows} == {"nasmc", "mcfo-lag", "static", "persistence", "true state"}
+    assert {row["method"] for row in rows} == {
+        "nasmc",
+        "mcfo-lag",
+        "static",
+        "last observed",
+        "persistence",
+        "true state",
+    }
     evaluated = [row for row in rows if row["metric"] == "prediction" and row["method"] == "nasmc"]
     assert [(row["particles"], row["seed"], row["step"]) for row in evaluated] == [
         ("2", seed, step) for seed in "01" for step in ("10", "20")

@@ -9,7 +9,7 @@ import pytest
 
 import mcfo
 from mcfo import SMC, Criterion, ESSBelow, Estimator, FilterScore, MarkovModel, Model, Objective, Proposal, Sequence
-from mcfo.gradients import early, passes
+from mcfo.gradients import accumulated, passes
 from support.gradients import PHI, ascent, flat, off_optimum
 from support.memory import Remembering
 from support.problems import scalar_model
@@ -170,9 +170,10 @@ def test_the_dead_have_no_say(objective):
     [
         pytest.param(mcfo.mcfo(8, frugal=True), marks=pytest.mark.slow),
         mcfo.mcfo(8, frugal=False, phi="dreg"),
+        pytest.param(mcfo.mcfo(8, theta="fisher-lag-2"), marks=pytest.mark.slow),
         pytest.param(mcfo.aesmc(8), marks=pytest.mark.slow),
     ],
-    ids=["accumulated", "kept", "reversed"],
+    ids=["accumulated", "kept", "kept-by-lag", "reversed"],
 )
 @pytest.mark.parametrize("dead", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_costly_densities_are_repaired_only_where_someone_died(dead, objective, monkeypatch):
@@ -183,7 +184,7 @@ def test_costly_densities_are_repaired_only_where_someone_died(dead, objective, 
     assert np.isneginf(np.asarray(trace.history.log_weights)).any() == dead
     found = []
     for deep in (False, True):
-        for module in (passes, early):
+        for module in (passes, accumulated):
             monkeypatch.setattr(module, "is_deep", lambda *modules, deep=deep: deep)
         jax.clear_caches()
         found.append(eqx.filter_jit(lambda: ascent(objective, model, proposal, SERIES, key)[0])())

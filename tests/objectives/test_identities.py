@@ -9,11 +9,14 @@ import pytest
 
 import mcfo
 from mcfo import SMC, Always, Bootstrap, Estimator, FilterScore, Multinomial, Never, Objective, Systematic, stack
-from mcfo.gradients.early import accumulated, early, kept, reversed_
-from mcfo.gradients.lanes import Lane, is_local
+from mcfo.gradients.accumulated import accumulated
+from mcfo.gradients.early import early
+from mcfo.gradients.kept import kept
+from mcfo.gradients.lanes import Lane, has_local_densities, is_local
 from mcfo.gradients.names import RULES
 from mcfo.gradients.pathwise import ONE_STEP
-from mcfo.gradients.wide import batched, in_reverse
+from mcfo.gradients.reverse import in_reverse, reversed_
+from mcfo.gradients.wide import batched
 from mcfo.objectives.named import OBJECTIVES
 from support.gradients import PHI, THETA, ascent, flat, off_optimum
 from support.problems import data, scalar_model
@@ -114,6 +117,7 @@ def test_every_pass_gives_the_same(name):
         if is_local(rule, MODEL):
             ways.append(lambda modules: batched(sampler, lanes, *modules, batch, KEY))
             ways.append(lambda modules: early(modules, accumulated, sampler, lanes, batch, KEY))
+        if has_local_densities(rule, MODEL):
             ways.append(lambda modules: early(modules, kept, sampler, lanes, batch, KEY))
         return [eqx.filter_grad(way, has_aux=True)((model, proposal)) for way in ways]
 

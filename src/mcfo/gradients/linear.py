@@ -6,20 +6,17 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal
-
-from mcfo.types import Scalar
 
 
 def linearised_scan(
-    body: Callable[[Any, Any], tuple[Any, Callable[[Any, Any], Scalar], Any]],
+    body: Callable[[Any, Any], tuple[Any, Callable[[Any, Any], Any], Any]],
     state: Any,
     steps: Any,
     shared: Any,
     own: Any,
-) -> tuple[Any, Any]:
-    """The gradient of a sum over the steps of a scan, by what they share and by what each has of its own.
+) -> tuple[Any, Any, Any, Callable[[Any], tuple[Any, Any]]]:
+    """A scan each of whose steps makes values of what all of them share and of what each has of its own.
 
     Reverse mode goes back step by step and writes the gradient of what is shared at every one. Here each step leaves
     the residuals of its linearisation, as reverse mode would, and one linear map of all steps is transposed: where a
@@ -27,17 +24,19 @@ def linearised_scan(
 
     **Arguments:**
 
-    - `body`: from the state and a step to the next state, the summand as a function of what is shared and of the step's
+    - `body`: from the state and a step to the next state, the values as a function of what is shared and of the step's
       own, and outputs. No gradient passes through the state.
     - `own`: for each step, in front.
 
-    **Returns:** the gradients by `shared` and `own`, and the stacked outputs.
+    **Returns:** the last state, the stacked values, the stacked outputs, and the function that takes cotangents of the
+    values to gradients by `shared` and `own`.
     """
 
     def linearised(state: Any, now: Any) -> tuple[Any, Any, Any]:
         step, own = now
-        state, summand, outputs = body(state, step)
-        return state, jax.linearize(summand, shared, own)[1], outputs
+        state, function, outputs = body(state, step)
+        values, linear = jax.linearize(function, shared, own)
+        return state, linear, (values, outputs)
 
     one = jax.tree.map(lambda array: array[0], (steps, own))
     closed, (_, linear, _) = jax.make_jaxpr(linearised, return_shape=True)(state, one)
@@ -50,21 +49,19 @@ def linearised_scan(
         residuals = [leaf for leaf, one in zip(jax.tree.leaves(linear), varies, strict=True) if one]
         return state, (residuals, outputs)
 
-    _, (residuals, outputs) = jax.lax.scan(following, state, (steps, own))
+    last, (residuals, (values, outputs)) = jax.lax.scan(following, state, (steps, own))
     # Weights are residuals too, the same ones for each step: they are read where they are, not once for each.
     constants = jax.tree.leaves(linearised(state, one)[1])
     stacked = iter(residuals)
     leaves = [next(stacked) if one else leaf for leaf, one in zip(constants, varies, strict=True)]
 
-    def together(shared: Any, own: Any) -> Scalar:
-        def of_step(leaves: Any, own: Any) -> Scalar:
+    def together(shared: Any, own: Any) -> Any:
+        def of_step(leaves: Any, own: Any) -> Any:
             return jax.tree.unflatten(structure, leaves)(shared, own)
 
-        axes = [0 if one else None for one in varies]
-        return jnp.sum(jax.vmap(of_step, in_axes=(axes, 0))(leaves, own))
+        return jax.vmap(of_step, in_axes=([0 if one else None for one in varies], 0))(leaves, own)
 
-    transposed = jax.linear_transpose(together, shared, own)
-    return transposed(jnp.ones((), jax.eval_shape(together, shared, own).dtype)), outputs
+    return last, values, outputs, jax.linear_transpose(together, shared, own)
 
 
 def _varying(closed: ClosedJaxpr) -> list[bool]:

@@ -3,8 +3,8 @@
 | | for | memory | time |
 |---|---|---|---|
 | accumulated | rules that stay within the step, Markov models | does not grow with T (SMC) | best for large steps |
-| kept | the same, of networks | T x B x K | best for small steps: all go back at once |
-| batched | the same, of few parameters, or after PIMH | T x B x K | the same, with a second pass forwards |
+| batched | the same, of few parameters, or after PIMH | T x B x K | best for small ones: all go back at once |
+| kept | networks; also rules that weigh a step by what comes later | T x B x K | the same, and forwards once |
 | in reverse | everything else | T x B x K; with `frugal`, less, for a second forward pass | |
 
 The sampler runs on frozen parameters in all of them: it decides what is drawn, the rules decide what is differentiated.
@@ -12,10 +12,14 @@ The sampler runs on frozen parameters in all of them: it decides what is drawn, 
 
 from __future__ import annotations
 
-from mcfo.gradients.early import accumulated, early, kept, reversed_
-from mcfo.gradients.lanes import Lane, is_deep, is_local
+from mcfo.gradients.accumulated import accumulated
+from mcfo.gradients.early import early
+from mcfo.gradients.kept import kept
+from mcfo.gradients.lanes import Lane, has_local_densities, is_deep, is_local
 from mcfo.gradients.moves import Run, Sampler
-from mcfo.gradients.wide import batched, in_reverse
+from mcfo.gradients.reverse import in_reverse, reversed_
+from mcfo.gradients.rules import StepRule
+from mcfo.gradients.wide import batched
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
@@ -40,16 +44,19 @@ def differentiable_run(
     - `frugal`: spend time to save memory; None chooses by the size of the problem.
     """
     deep = is_deep(model, proposal)
-    if all(is_local(lane.rule, model) for lane in lanes):
-        if _is_large(sampler, lanes, batch, deep) if frugal is None else frugal:
-            return early((model, proposal), accumulated, sampler, lanes, batch, key)
+    local = all(is_local(lane.rule, model) for lane in lanes)
+    if local and (_is_large(sampler, lanes, batch, deep) if frugal is None else frugal):
+        return early((model, proposal), accumulated, sampler, lanes, batch, key)
+    if deep and not frugal:
         # What goes through other particles than the filter's shares nothing with its run.
         shares = isinstance(sampler, SMC) and not any(_thins_to(lane) for lane in lanes)
-        if deep and shares and batch.observations.shape[1] > 1:
+        stays = all(has_local_densities(lane.rule, model) for lane in lanes)
+        if shares and stays and batch.observations.shape[1] > 1:
             return early((model, proposal), kept, sampler, lanes, batch, key)
+        if not local:
+            return early((model, proposal), reversed_, sampler, lanes, batch, key)
+    if local:
         return batched(sampler, lanes, model, proposal, batch, key)
-    if deep and not frugal:
-        return early((model, proposal), reversed_, sampler, lanes, batch, key)
     return in_reverse(sampler, lanes, model, proposal, batch, key, frugal=bool(frugal))[:2]
 
 
@@ -66,4 +73,4 @@ def _is_large(sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, deep: 
 
 
 def _thins_to(lane: Lane) -> int | None:
-    return lane.rule.thins_to  # pyright: ignore[reportAttributeAccessIssue]
+    return lane.rule.thins_to if isinstance(lane.rule, StepRule) else None

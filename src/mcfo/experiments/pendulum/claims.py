@@ -72,9 +72,11 @@ def _baselines(outcomes: Outcomes, baselines: dict[str, float]) -> str:
     errors = {place: outcomes.of(*place, "prediction").mean for place in outcomes.places}
     best, worst = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
     return (
-        f"Without a model the error is {baselines['static']:.1f} for the mean picture and "
-        f"{baselines['persistence']:.1f} for the grey frame before. The best learned one ({best[0]}, K = {best[1]}) "
-        f"has {errors[best]:.1f}, {_beside(errors[best], baselines['persistence'])} persistence and "
+        f"Without a model the error is {baselines['static']:.1f} for the mean picture, "
+        f"{baselines['last observed']:.1f} for the binary frame before and {baselines['persistence']:.1f} for the grey "
+        f"one (persistence). The best learned one ({best[0]}, K = {best[1]}) "
+        f"has {errors[best]:.1f}, {_beside(errors[best], baselines['persistence'])} persistence, "
+        f"{_beside(errors[best], baselines['last observed'])} the binary frame before and "
         f"{_beside(errors[best], baselines['static'])} the mean picture; the worst ({worst[0]}, K = {worst[1]}) "
         f"{errors[worst]:.1f}. Whoever knows the true state and the simulator has {baselines['true state']:.1f}: more "
         f"than {1 - baselines['true state'] / baselines['persistence']:.0%} below persistence is out of reach."

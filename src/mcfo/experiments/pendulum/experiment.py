@@ -17,8 +17,8 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from mcfo.experiments.pendulum.figures import draw_curves, draw_frames, draw_latents
+from mcfo.experiments.pendulum.methods import FIRST_RATE, PROPOSAL_PARTICLES, SWEEPS, Preset
 from mcfo.experiments.pendulum.methods import PRESETS as PRESETS
-from mcfo.experiments.pendulum.methods import PROPOSAL_PARTICLES, SWEEPS, Preset
 from mcfo.experiments.pendulum.page import print_table, write_report
 from mcfo.experiments.pendulum.prediction import Followed, follow
 from mcfo.experiments.pendulum.problem import Problem, make_problem
@@ -121,7 +121,7 @@ def _config(size: Preset, preset: str, seed: int, seconds: float) -> dict[str, A
         "proposal_particles": PROPOSAL_PARTICLES,
         "sweeps": SWEEPS,
         "optimiser": "adam",
-        "learning_rate": {"from": 1e-2, "to": 1e-4, "course": "exponential"},
+        "learning_rate": {"from": FIRST_RATE, "to": size.last_rate, "course": "exponential"},
         "view": {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"},
         "precision": str(jnp.zeros(()).dtype),
         "versions": {name: metadata.version(name) for name in ("mcfo", "jax", "equinox", "numpyro", "optax")},

@@ -44,7 +44,7 @@ def draw_curves(path: Path, outcomes: Outcomes, baselines: dict[str, float]) -> 
                 if count == particles:
                     _curve(axis, outcomes, method, particles, metric)
             if metric == "prediction":
-                for (name, value), style in zip(baselines.items(), (":", "--", "-."), strict=True):
+                for (name, value), style in zip(baselines.items(), (":", (0, (1, 3)), "--", "-."), strict=True):
                     axis.axhline(value, color="black", lw=0.9, ls=style, label=name, zorder=0)
                 axis.set_ylim(bottom=0)
             axis.set_title(f"{title}, K = {particles}", fontsize=9, loc="left")

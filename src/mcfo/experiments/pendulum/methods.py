@@ -11,6 +11,7 @@ from mcfo.smc.pimh import PIMH
 
 PROPOSAL_PARTICLES = 10
 SWEEPS = 5
+FIRST_RATE = 1e-2
 PAPER_STEPS = 23_000
 """Iterations after which a rate of 1e-2 that falls by 0.998 every 10 of them has come to 1e-4."""
 
@@ -32,8 +33,10 @@ class Preset:
     """The size of the experiment.
 
     - `methods`: some of `METHODS`; `particles`: each K for theta (AESMC and NASMC: for phi too).
-    - `steps`: iterations; the paper's learning rate, from 1e-2 to 1e-4 in 23 000 of them, falls in so many.
-    - `series`, `test_series`, `length`: the data; `evaluated`: test videos that everything is evaluated on.
+    - `steps`: iterations; the learning rate falls from 1e-2 to `last_rate` in so many. The paper's falls to 1e-4 in
+      23 000.
+    - `series`, `test_series`, `length`: the data; `evaluated`: test videos that everything is evaluated on, evenly
+      spread.
     - `evaluation_particles`: of the filter that evaluates; `evaluations`: how often it does during a run.
     - `last`: the share of these, the last ones, over which tables average.
     """
@@ -42,6 +45,7 @@ class Preset:
     particles: tuple[int, ...] = (10,)
     seeds: tuple[int, ...] = (0,)
     steps: int = 800
+    last_rate: float = 1e-4
     batch: int = 5
     series: int = 500
     test_series: int = 500

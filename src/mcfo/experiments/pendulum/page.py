@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from mcfo.experiments.pendulum.claims import claims
-from mcfo.experiments.pendulum.methods import PAPER_STEPS, PROPOSAL_PARTICLES, SWEEPS, Preset
+from mcfo.experiments.pendulum.methods import FIRST_RATE, PAPER_STEPS, PROPOSAL_PARTICLES, SWEEPS, Preset
 from mcfo.experiments.pendulum.summary import EVALUATED, Outcomes
 from mcfo.reports.page import Report
 
@@ -84,8 +84,9 @@ def write_report(
         header,
         rows,
         caption=(
-            f"Mean ± standard deviation over the last {size.last:.0%} of learning and all seeds, on the first "
-            f"{size.evaluated} of {size.test_series} test videos, by SMC with {size.evaluation_particles} particles. "
+            f"Mean ± standard deviation over the last {size.last:.0%} of learning and all seeds, on "
+            f"{size.evaluated} of {size.test_series} test videos, evenly spread over them, by SMC with "
+            f"{size.evaluation_particles} particles. "
             "Prediction error: the sum over t = 2..T of the L2 norm between the grey frame and the picture at the "
             "predicted mean latent, as in the paper; by predictive mean: the same of the mean over predicted latents. "
             "Bold: the best of each K. In the paper: tables 2 and 5, whose crop, contrast and first state are unknown, "
@@ -110,11 +111,13 @@ def write_report(
     report.heading("How it was run")
     report.text(
         f"{size.series} videos to learn from, in batches of {size.batch}; view: centre crop with half extent 1.1, rod "
-        f"at full contrast. {size.steps} iterations of Adam; the paper's learning rate, which falls from 1e-2 to 1e-4 "
-        f"in about {PAPER_STEPS} iterations, falls that far in {size.steps}. Networks as in the paper, with ReLU and "
-        "the emission's bias begun at the log-odds of the mean picture. MCFO: "
+        f"at full contrast. {size.steps} iterations of Adam; the learning rate falls from {FIRST_RATE:g} to "
+        f"{size.last_rate:g} in them, by the paper's schedule to 1e-4 in about {PAPER_STEPS}. Networks as in the "
+        "paper, with ReLU; the emission's bias begins at the log-odds of the mean picture, the transition near the "
+        "identity. MCFO: "
         f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC and NASMC: K for both. Baselines: "
-        "the mean grey picture of the training videos; the grey frame before, which no model sees; and the picture at "
+        "the mean grey picture of the training videos; the binary frame before, which is what a model sees; "
+        "persistence, the grey frame before, which no model sees; and the picture at "
         "the angle that the simulator expects, knowing its true state, the best that can be hoped for. float32."
     )
     report.write(path)

@@ -15,7 +15,7 @@ from mcfo.sequences import Sequence, stack
 class Problem(NamedTuple):
     """Binary videos, and of the evaluated ones the truth.
 
-    - `train`: to learn from; `test`: the first ones of the test set, on which everything is evaluated.
+    - `train`: to learn from; `test`: some of the test set, evenly spread over it, on which everything is evaluated.
     - `grey`: the grey levels of the test videos, from 0 to 1; `angles`, `speeds`: of their pendulums.
     - `mean_picture`: of the training videos' grey levels.
     """
@@ -28,12 +28,14 @@ class Problem(NamedTuple):
     mean_picture: np.ndarray
 
     def baselines(self) -> dict[str, float]:
-        """The error of predictions that need no learning: the mean picture, the grey picture before, and the picture
-        at the expected angle of the simulator, whose true state no model sees."""
+        """The error of predictions that need no learning: the mean picture, the binary picture before, which is all
+        that a model sees, the grey one before, and the picture at the expected angle of the simulator, whose true
+        state no model sees."""
         grey = np.asarray(self.grey, np.float64)
         expected = View()(expected_angles(self.angles, self.speeds)[:, :-1]) / 255
         predictions = {
             "static": self.mean_picture[None, None],
+            "last observed": np.asarray(self.test.observations, np.float64)[:, :-1],
             "persistence": grey[:, :-1],
             "true state": expected.reshape(grey[:, 1:].shape),
         }
@@ -44,14 +46,14 @@ class Problem(NamedTuple):
 
 
 def make_problem(*, series: int, test_series: int, evaluated: int, steps: int, seed: int) -> Problem:
-    """The data set of `mcfo data pendulum` with the same seed."""
+    """The data set of `mcfo data pendulum` with the same seed, evaluated on every so-many-th test video."""
     made = make_pendulum(series + test_series, steps, seed=seed)
     sequences = [
         Sequence.from_values(video.reshape(steps, SIZE**2), number=number)
         for number, video in enumerate(made.observations)
     ]
     grey = made.grey.reshape(-1, steps, SIZE**2) / 255
-    chosen = slice(series, series + evaluated)
+    chosen = slice(series, series + evaluated * (test_series // evaluated), test_series // evaluated)
     return Problem(
         train=sequences[:series],
         test=stack(sequences[chosen]),

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from mcfo.catalogue.entries import make
 from mcfo.experiments import pool
-from mcfo.experiments.pendulum.methods import Preset, cost
+from mcfo.experiments.pendulum.methods import FIRST_RATE, Preset, cost
 from mcfo.experiments.pendulum.prediction import scores
 from mcfo.experiments.pendulum.problem import Problem
 from mcfo.experiments.pendulum.summary import Learned
@@ -69,9 +69,9 @@ def learn(
         steps=preset.steps,
         batch=preset.batch,
         seeds=(seed,),
-        learning_rate=1e-2,
+        learning_rate=FIRST_RATE,
         schedule="exponential",
-        schedule_options={"decay_rate": 1e-2, "end_value": 1e-4},
+        schedule_options={"decay_rate": preset.last_rate / FIRST_RATE, "end_value": preset.last_rate},
         fixed=start.fixed,
         log_every=min(_LOG_EVERY, preset.steps),
         watch_every=every,
