@@ -26,6 +26,7 @@ from rich.table import Table
 
 import mcfo
 from mcfo.catalogue.entries import make
+from mcfo.training.evaluation import evaluation_sampler, series_scores
 
 SEQUENCES, STEPS, PIXELS = 5, 20, 1024
 DECODER = (3, 16, 64, 512, 2048, PIXELS)
@@ -91,6 +92,8 @@ def times(console: Console, particles: int, repeats: int, torch: Path | None) ->
         "MCFO": mcfo.mcfo(particles),
         "MCFO, accumulated": mcfo.mcfo(particles, frugal=True),
         "MCFO, DReG": mcfo.mcfo(particles, phi="dreg"),
+        "MCFO, DReG, fixed lag": mcfo.mcfo(particles, theta="fisher-lag-2", phi="dreg"),
+        "NASMC": mcfo.nasmc(particles),
         "MCFO, 10 for phi": mcfo.mcfo(particles, proposal_particles=10),
         "the same, theta through 4": few,
         "AESMC": mcfo.aesmc(particles),
@@ -177,6 +180,12 @@ def memory(console: Console) -> None:
             lowered = gradient.lower(mcfo.mcfo(particles, frugal=frugal), both, data, jax.random.key(0))
             needed.append(lowered.compile().compiled.memory_analysis().temp_size_in_bytes / 1e6)
         console.print(f"K = {particles}: temporaries {needed[0]:.0f} MB at T = 20, {needed[1]:.0f} MB at T = 80")
+    videos = mcfo.stack([jax.tree.map(lambda array: array[0], batch())] * 500)
+    sampler = evaluation_sampler(1000)
+    lowered = eqx.filter_jit(series_scores).lower(sampler, *both, videos, key=jax.random.key(0), predict=True)
+    analysis = lowered.compile().compiled.memory_analysis()
+    total = analysis.temp_size_in_bytes + analysis.argument_size_in_bytes + analysis.output_size_in_bytes
+    console.print(f"Evaluation of 500 videos with 1000 particles: {total / 2**20:.0f} MiB, data and networks included")
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import pytest
 import mcfo
 from mcfo.files import InputError, OtherRunError
 from mcfo.reports.run import write_run_report
+from mcfo.training import step as training_step
 from mcfo.training.folder import read_arrays, read_metrics
 from mcfo.training.parameters import Modules, named_arrays
 from mcfo.training.progress import Silent
@@ -134,6 +135,25 @@ def test_one_seed_of_several_is_the_seed_alone(run):
         np.testing.assert_allclose(line["watched"]["theta_1"], other["watched"]["theta_1"], rtol=1e-10)
     different = [line for line in fitted.metrics if line["seed"] == 0]
     assert abs(different[0]["loss"] - of_three[0]["loss"]) > 1e-3
+
+
+@pytest.mark.slow
+def test_seeds_of_networks_go_one_after_the_other_and_learn_the_same(run, monkeypatch):
+    fitted, _ = run
+    monkeypatch.setattr(training_step, "_FEW", 0)
+    slowly = learn(
+        validation=series(2, seed=1, number=100),
+        seeds=(0, 3),
+        watch=watch,
+        evaluate_every=3,
+        average=0.25,
+        select="average",
+    )
+    assert len(slowly.metrics) == len(fitted.metrics)
+    for one, other in zip(slowly.metrics, fitted.metrics, strict=True):
+        assert one["loss"] == pytest.approx(other["loss"], rel=1e-9)
+        assert one["watched"] == pytest.approx(other["watched"], rel=1e-9)
+    assert slowly.seeds[1].evaluation.nll_per_step == pytest.approx(fitted.seeds[1].evaluation.nll_per_step, rel=1e-9)
 
 
 @pytest.mark.slow

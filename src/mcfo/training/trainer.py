@@ -27,7 +27,7 @@ from mcfo.training.fitted import Fitted, SeedFit
 from mcfo.training.folder import finite
 from mcfo.training.parameters import Modules, named_arrays, split
 from mcfo.training.settings import Settings
-from mcfo.training.step import State, compiled, make_chunk
+from mcfo.training.step import State, compiled, make_chunk, over_seeds
 
 _EVALUATION_TAG = 0x6576616C
 """Keeps the random numbers of evaluations apart from those of updates."""
@@ -231,7 +231,7 @@ class Trainer:
                 scores: Scores = series_scores(sampler, modules.model, modules.proposal, batch, key=key)
                 return jnp.stack([jnp.sum(scores.log_evidence), jnp.sum(scores.ess_sum), jnp.sum(scores.steps)])
 
-            sums = jax.vmap(one)(learned, seeds)
+            sums = over_seeds(one, learned, seeds)
             if mesh.size > 1:
                 sums = jax.lax.psum(sums, DEVICES)
             return -sums[:, 0] / sums[:, 2], sums[:, 1] / sums[:, 2]
@@ -259,7 +259,7 @@ def _make_watch(
 
     @eqx.filter_jit
     def compiled(learned: Modules, rest: Modules) -> dict[str, Array]:
-        return jax.vmap(lambda learned: numbers(eqx.combine(learned, rest)))(learned)
+        return over_seeds(lambda learned: numbers(eqx.combine(learned, rest)), learned)
 
     return compiled
 
