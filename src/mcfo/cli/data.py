@@ -6,9 +6,11 @@ from typing import Annotated
 
 import typer
 
-from mcfo.cli.common import Force, Seed, check_out, fail, messages
+from mcfo.cli.common import Force, Seed, check_known, check_out, fail, messages
 
-app = typer.Typer(help="Make the data set of an experiment.", no_args_is_help=True)
+app = typer.Typer(help="Make, convert or fetch the data set of an experiment.", no_args_is_help=True)
+
+_SETS = ("jsb", "nottingham", "musedata", "piano-midi")
 
 
 @app.command()
@@ -82,3 +84,71 @@ def _pendulum(
         f"them dark, in {out}",
         highlight=False,
     )
+
+
+@app.command()
+def music(
+    source: Annotated[
+        Path | None,
+        typer.Option(
+            "--from", help="What to convert: .npz, .pickle, .mat or .json of piano-rolls, or a folder of MIDI files."
+        ),
+    ] = None,
+    download: Annotated[
+        str | None, typer.Option(help=f"Fetch one of the public data sets instead: {', '.join(_SETS)}.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the data; it must not exist yet.")] = Path("music"),
+    steps_per_quarter: Annotated[
+        int, typer.Option(help="Steps of a quarter note in MIDI files: 2 for eighths.", min=1, max=48)
+    ] = 2,
+    force: Force = False,
+) -> None:
+    """Convert polyphonic music to piano-rolls of 88 keys.
+
+    Writes train.npz, valid.npz and test.npz, one array (steps, 88) for each piece, for mcfo fit and mcfo evaluate.
+    """
+    if (source is None) == (download is None):
+        fail("Give a file by --from, or the name of a data set by --download.")
+    if download is not None:
+        check_known(download, _SETS, "data set")
+    check_out(out, force)
+    with messages():
+        _music(source, download, out, steps_per_quarter)
+
+
+def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: int) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+
+    from mcfo.data.archives import write_npz
+    from mcfo.data.music.download import download
+    from mcfo.data.music.reading import read_music
+    from mcfo.data.music.rolls import statistics
+
+    console = Console()
+    try:
+        if source is None:
+            out.mkdir(parents=True, exist_ok=True)
+            with console.status(f"Fetching {name}"):
+                source = download(str(name), out)
+        with console.status(f"Reading {source}"):
+            splits = read_music(source, steps_per_quarter=steps_per_quarter)
+        out.mkdir(parents=True, exist_ok=True)
+        for split, rolls in splits.items():
+            arrays = {str(place): roll for place, roll in enumerate(rolls, 1)}
+            write_npz(out / f"{split}.npz", arrays, compress=True)
+    except OSError as error:
+        fail(f"Cannot write {error.filename or out}: {error.strerror}. Choose another folder with --out.")
+    table = Table(box=SIMPLE_HEAD, padding=(0, 0), caption="T: steps of a piece. Notes: that sound at a step.")
+    titles = ("split", "pieces", "steps", "min T", "mean T", "max T", "notes", "most", "empty", "MIDI")
+    for title in titles:
+        table.add_column(title, justify="left" if title == "split" else "right", no_wrap=True)
+    for split, rolls in splits.items():
+        found = statistics(rolls)
+        table.add_row(
+            *(split, str(found.sequences), str(found.steps), str(found.shortest), f"{found.mean:.2f}"),
+            *(str(found.longest), f"{found.active:.4f}", str(found.most_active), f"{found.empty:.2%}"),
+            f"{found.lowest}-{found.highest}",
+        )
+    console.print(table)

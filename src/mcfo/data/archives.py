@@ -15,7 +15,7 @@ from mcfo.files import InputError, write_atomically
 def read_npz(path: Path) -> RawSeries:
     """Reads `observations`, (series, steps, dimensions) or (series, steps, height, width), with optional `lengths`; or
     an array for each series."""
-    arrays = _load(path)
+    arrays = load_arrays(path)
     image = None
     if "observations" in arrays:
         if arrays["observations"].ndim == 4:
@@ -56,7 +56,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = 
     write_atomically(path, content.getvalue())
 
 
-def _load(path: Path) -> dict[str, np.ndarray]:
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """All arrays, in the order of the file."""
     try:
         # Opened here: where numpy fails, it does not always close what it opened.

@@ -1,0 +1,1 @@
+"""Polyphonic music as piano-rolls."""
