@@ -21,6 +21,7 @@ REAL = [
     Sequence.from_values([[6.0, 20.0]], number=1).pad(4),
 ]
 COUNTS = [Sequence.from_values([[0, 0], [4, 0]]), Sequence.from_values([[np.nan, 0.0], [5.0, 0.0]], number=1)]
+OF_ZEROS_AND_ONES = ("vrnn", "srnn")
 MEAN, VARIANCE = np.array([3.0, 20.0]), np.array([14 / 3, 200 / 3])
 
 
@@ -33,7 +34,10 @@ def refused(call, message, *arguments):
 @pytest.mark.parametrize("x64", [True, False])
 def test_every_entry_fits_its_data(name, x64):
     with jax.enable_x64(x64):
-        sequences = [Sequence.from_values([[0, 0], [4, 0], [1, 2]]), Sequence.from_values([[1, 3]], number=1)]
+        first, second = (
+            ([[0, 0], [1, 0], [1, 1]], [[0, 1]]) if name in OF_ZEROS_AND_ONES else ([[0, 0], [4, 0], [1, 2]], [[1, 3]])
+        )
+        sequences = [Sequence.from_values(first), Sequence.from_values(second, number=1)]
         start = make(name, sequences, {})
         frame = frame_at(frames(start.proposal, sequences[0]), 0)
         check_fit(start.model, start.proposal, frame)
@@ -41,6 +45,17 @@ def test_every_entry_fits_its_data(name, x64):
         for path in start.fixed:
             assert jax.tree.leaves(operator.attrgetter(path)(start)), f"{path} holds nothing"
     assert "\n" not in CATALOGUE[name].summary
+
+
+def test_recurrent_models_begin_with_the_frequencies_of_the_notes():
+    pieces = [Sequence.from_values([[0, 0], [1, 0], [1, 1]]), Sequence.from_values([[0, 0]], number=1).pad(3)]
+    start = make("vrnn", pieces, {"latent": "3", "hidden": "5", "units": "4", "proposal": "plain"})
+    np.testing.assert_allclose(start.model.centre, [2.5 / 5, 1.5 / 5])
+    assert (start.model.latent_size, start.model.cell.hidden_size, start.proposal.residual) == (3, 5, False)
+    assert start.fixed == ("model.centre", "proposal.centre")
+    refused(make, "must be at least 1", "srnn", pieces, {"hidden": 0})
+    refused(make, "There is no proposal 'best'", "vrnn", pieces, {"proposal": "best"})
+    refused(make, "is neither 0 nor 1", "vrnn", COUNTS, {})
 
 
 def test_linear_gaussian_has_the_moments_of_the_data():

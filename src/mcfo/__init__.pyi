@@ -23,6 +23,8 @@ from mcfo.models.base import Model as Model
 from mcfo.models.counts import PoissonCounts as PoissonCounts
 from mcfo.models.deep import DeepMarkov as DeepMarkov
 from mcfo.models.linear_gaussian import LinearGaussian as LinearGaussian
+from mcfo.models.recurrent import SRNN as SRNN
+from mcfo.models.recurrent import VRNN as VRNN
 from mcfo.models.simulation import simulate as simulate
 from mcfo.models.stochastic_volatility import StochasticVolatility as StochasticVolatility
 from mcfo.objectives.base import Estimator as Estimator
@@ -43,6 +45,7 @@ from mcfo.proposals.base import Bootstrap as Bootstrap
 from mcfo.proposals.base import Proposal as Proposal
 from mcfo.proposals.gaussian import AffineGaussian as AffineGaussian
 from mcfo.proposals.gaussian import LocallyOptimal as LocallyOptimal
+from mcfo.proposals.recurrent import RecurrentProposal as RecurrentProposal
 from mcfo.sequences import Sequence as Sequence
 from mcfo.sequences import stack as stack
 from mcfo.smc.diagnostics import describe as describe

@@ -63,8 +63,12 @@ def deep(
 
 
 def check_deep(sequences: list[Sequence], options: Mapping[str, Any]) -> None:
-    if options.get("emission") != "bernoulli":
-        return
+    if options.get("emission") == "bernoulli":
+        check_binary(sequences, "The emission bernoulli wants these two; use emission=gaussian.")
+
+
+def check_binary(sequences: list[Sequence], remedy: str) -> None:
+    """Refuses values that are neither zero nor one."""
     for place, sequence in enumerate(sequences, 1):
         values = known(sequence)
         wrong = np.argwhere(~np.isnan(values) & ~np.isin(values, (0, 1)))
@@ -72,5 +76,5 @@ def check_deep(sequences: list[Sequence], options: Mapping[str, Any]) -> None:
             step, column = wrong[0]
             raise InputError(
                 f"Series {place}, step {step + 1}, column {column + 1} of the values: {values[step, column]:g} is "
-                "neither 0 nor 1. The emission bernoulli wants these two; use emission=gaussian."
+                f"neither 0 nor 1. {remedy}"
             )

@@ -9,6 +9,7 @@ from typing import Any
 
 from mcfo.catalogue.classical import check_counts, linear_gaussian, poisson_counts, stochastic_volatility
 from mcfo.catalogue.deep import check_deep, deep
+from mcfo.catalogue.recurrent import check_recurrent, srnn, vrnn
 from mcfo.catalogue.start import Start, Widths
 from mcfo.files import InputError
 from mcfo.sequences import Sequence
@@ -37,6 +38,8 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "poisson-counts": Entry("counts: their log-intensity is a hidden autoregression", poisson_counts, check_counts),
     "deep": Entry("vectors or pictures, real or binary: networks for all of it", deep, check_deep),
+    "vrnn": Entry("binary vectors, music: a recurrent network that remembers everything", vrnn, check_recurrent),
+    "srnn": Entry("the same, with a recurrence that reads the observations alone", srnn, check_recurrent),
 }
 """The models that `mcfo fit NAME` knows."""
 

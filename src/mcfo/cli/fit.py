@@ -30,8 +30,8 @@ def fit(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the catalogue (linear-gaussian, stochastic-volatility, poisson-counts, deep), or your "
-            "own: path/to/file.py:Name.",
+            help="A model of the catalogue (linear-gaussian, stochastic-volatility, poisson-counts, deep, vrnn, srnn), "
+            "or your own: path/to/file.py:Name.",
             metavar="MODEL",
         ),
     ],

@@ -6,11 +6,14 @@
 | batched | the same, of few parameters, or after PIMH | T x B x K | best for small ones: all go back at once |
 | kept | networks; also rules that weigh a step by what comes later | T x B x K | the same, and forwards once |
 | in reverse | everything else | T x B x K; with `frugal`, less, for a second forward pass | |
+| windowed | rules of a step, where gradients cross time | window x B x K | truncates what crosses a window's end |
 
 The sampler runs on frozen parameters in all of them: it decides what is drawn, the rules decide what is differentiated.
 """
 
 from __future__ import annotations
+
+from functools import partial
 
 from mcfo.gradients.accumulated import accumulated
 from mcfo.gradients.early import early
@@ -20,6 +23,7 @@ from mcfo.gradients.moves import Run, Sampler
 from mcfo.gradients.reverse import in_reverse, reversed_
 from mcfo.gradients.rules import StepRule
 from mcfo.gradients.wide import batched
+from mcfo.gradients.windows import windowed
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
@@ -36,17 +40,21 @@ def differentiable_run(
     key: Key,
     *,
     frugal: bool | None,
+    window: int | None = None,
 ) -> tuple[Scalar, Run]:
     """The sum of the lanes' surrogates over a batch, of which only the gradient means something, and the run itself.
 
     **Arguments:**
 
     - `frugal`: spend time to save memory; None chooses by the size of the problem.
+    - `window`: how many steps a gradient may cross.
     """
     deep = is_deep(model, proposal)
     local = all(is_local(lane.rule, model) for lane in lanes)
     if local and (_is_large(sampler, lanes, batch, deep) if frugal is None else frugal):
         return early((model, proposal), accumulated, sampler, lanes, batch, key)
+    if not local and window is not None and window < batch.observations.shape[1]:
+        return early((model, proposal), partial(windowed, window=window), sampler, lanes, batch, key)
     if deep and not frugal:
         # What goes through other particles than the filter's shares nothing with its run.
         shares = isinstance(sampler, SMC) and not any(_thins_to(lane) for lane in lanes)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +11,111 @@ from jaxtyping import Array, Bool
 from mcfo.gradients.early import Gradient, repaired, whole
 from mcfo.gradients.flow import Strand, frozen, go_through, is_dead
 from mcfo.gradients.lanes import Lane, is_local, sides, thinned
-from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
+from mcfo.gradients.moves import Data, Run, Sampler, Source, finish, make_source, read_data
 from mcfo.gradients.rules import SEQUENCES, PathRule
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
 from mcfo.smc.filter import split_first
-from mcfo.smc.trace import Move
+from mcfo.smc.trace import Move, Record
 from mcfo.types import Key, Scalar
+
+
+class Strands(NamedTuple):
+    """Where a pass stands: the sampler's state, what each lane's flow carries, and what its rule does."""
+
+    state: Any
+    flows: list[Any]
+    rules: list[Any]
+
+
+class Seen(NamedTuple):
+    """What is kept of each step: how it went, and whether a particle was dead in it."""
+
+    record: Record
+    dead: Bool[Array, "*steps"]
+
+
+class Reverse:
+    """A pass over a batch that can be differentiated in reverse, step by step or window by window."""
+
+    def __init__(
+        self,
+        source: Source,
+        lanes: tuple[Lane, ...],
+        model: Model,
+        proposal: Proposal,
+        key: Key,
+        *,
+        stand_in: bool,
+    ):
+        self._source, self._lanes, self._modules, self._key = source, lanes, (model, proposal), key
+        self._stand_in = stand_in
+
+    def begin(self, first: Data) -> tuple[Strands, Scalar, Seen]:
+        """The first step, its surrogate, and what is kept of it."""
+        nothing = [None] * len(self._lanes)
+        state, record, move = self._source.first(frozen(first.frames))
+        strands, terms = self._all_lanes(Strands(state, nothing, nothing), first, move, True)
+        return strands, terms, Seen(record, jnp.any(is_dead(move)))
+
+    def follow(self, strands: Strands, rest: Data, given: Any, *, frugal: bool = False) -> tuple[Strands, Scalar, Seen]:
+        """Some more steps."""
+
+        def body(carry, now):
+            strands, surrogate = carry
+            data, given = now
+            state, record, move = self._source.next(strands.state, given, frozen(data.frames))
+            strands, terms = self._all_lanes(strands._replace(state=state), data, move, False)
+            return (strands, surrogate + terms), Seen(record, jnp.any(is_dead(move)))
+
+        body = jax.checkpoint(body) if frugal else body
+        zero = jnp.zeros((), self._source.last_log_weights(strands.state).dtype)
+        (strands, surrogate), seen = jax.lax.scan(body, (strands, zero), (rest, given))
+        return strands, surrogate, seen
+
+    def finish(self, strands: Strands) -> Scalar:
+        """What path rules say after the last step."""
+        last = self._source.last_log_weights(strands.state)
+        return sum(
+            (
+                jnp.sum(jax.vmap(lane.rule.finish)(held, last))
+                for lane, held in zip(self._lanes, strands.rules, strict=True)
+                if isinstance(lane.rule, PathRule)
+            ),
+            start=jnp.zeros((), last.dtype),
+        )
+
+    def _all_lanes(self, strands: Strands, now: Data, moves: Move, first: bool) -> tuple[Strands, Scalar]:
+        flows, rules, terms = [], [], jnp.zeros((), moves.carried.dtype)
+        for lane, flow, held in zip(self._lanes, strands.flows, strands.rules, strict=True):
+            flow, held, term = self._along(lane, flow, held, now, moves, first)
+            flows.append(flow)
+            rules.append(held)
+            terms = terms + jnp.sum(term)
+        return Strands(strands.state, flows, rules), terms
+
+    def _along(self, lane: Lane, flow: Any, held: Any, now: Data, moves: Move, first: bool):
+        model, proposal = self._modules
+        local = is_local(lane.rule, model)
+
+        def of_one(strand: Strand | None, carried: Any, frame: Frame, move: Move, remaining: Any):
+            p, q, own = sides(lane, model, proposal, frame)
+            move = thinned(lane, move, frame, self._key) if local else move
+            step, after = go_through(
+                lane.rule.flow, p, q, strand, own, move, remaining, first=first, stand_in=self._stand_in
+            )
+            if isinstance(lane.rule, PathRule):
+                carried = lane.rule.start(step.log_weights) if first else carried
+                later, term = lane.rule.extend(carried, step)
+                later = frame.unless_padding(later, carried)
+            else:
+                later, term = None, lane.rule.term(step)  # pyright: ignore[reportAttributeAccessIssue]
+            # A memory through which no gradient passes is the sampler's.
+            term = frame.unless_padding(term, jnp.zeros_like(term))
+            return None if local else after, later, term
+
+        return jax.vmap(of_one, axis_name=SEQUENCES)(flow, held, now.frames, moves, now.remaining)
 
 
 def in_reverse(
@@ -38,54 +135,12 @@ def in_reverse(
     """
     data = read_data(proposal, batch)
     source = make_source(sampler, model, proposal, batch, data.frames, key)
-
-    def along(lane: Lane, strand: Any, carried: Any, now: Data, moves: Move, first: bool):
-        def of_one(strand: Strand | None, carried: Any, frame: Frame, move: Move, remaining: Any):
-            p, q, own = sides(lane, model, proposal, frame)
-            move = thinned(lane, move, frame, key) if is_local(lane.rule, model) else move
-            step, after = go_through(lane.rule.flow, p, q, strand, own, move, remaining, first=first, stand_in=stand_in)
-            if isinstance(lane.rule, PathRule):
-                carried = lane.rule.start(step.log_weights) if first else carried
-                later, term = lane.rule.extend(carried, step)
-                later = frame.unless_padding(later, carried)
-            else:
-                later, term = None, lane.rule.term(step)  # pyright: ignore[reportAttributeAccessIssue]
-            # A memory through which no gradient passes is the sampler's.
-            term = frame.unless_padding(term, jnp.zeros_like(term))
-            return None if is_local(lane.rule, model) else after, later, term
-
-        return jax.vmap(of_one, axis_name=SEQUENCES)(strand, carried, now.frames, moves, now.remaining)
-
-    def all_lanes(carries: Any, now: Data, moves: Move, first: bool):
-        strands, carried, terms = [], [], jnp.zeros((), moves.carried.dtype)
-        for lane, strand, held in zip(lanes, *carries, strict=True):
-            strand, held, term = along(lane, strand, held, now, moves, first)
-            strands.append(strand)
-            carried.append(held)
-            terms = terms + jnp.sum(term)
-        return (strands, carried), terms
-
-    nothing = [None] * len(lanes)
+    steps = Reverse(source, lanes, model, proposal, key, stand_in=stand_in)
     first, rest = split_first(data)
-    state, first_record, first_move = source.first(frozen(first.frames))
-    carries, surrogate = all_lanes((nothing, nothing), first, first_move, True)
-
-    def body(carry, now):
-        state, carries, surrogate = carry
-        data, given = now
-        state, record, move = source.next(state, given, frozen(data.frames))
-        carries, terms = all_lanes(carries, data, move, False)
-        return (state, carries, surrogate + terms), (record, jnp.any(is_dead(move)))
-
-    body = jax.checkpoint(body) if frugal else body
-    (state, (_, carried), surrogate), (records, dead) = jax.lax.scan(
-        body, (state, carries, surrogate), (rest, source.rest)
-    )
-    for lane, held in zip(lanes, carried, strict=True):
-        if isinstance(lane.rule, PathRule):
-            surrogate = surrogate + jnp.sum(jax.vmap(lane.rule.finish)(held, source.last_log_weights(state)))
-    anyone = jnp.any(is_dead(first_move)) | jnp.any(dead)
-    return surrogate, finish(source, first_record, records), anyone
+    strands, begun, first_seen = steps.begin(first)
+    strands, followed, seen = steps.follow(strands, rest, source.rest, frugal=frugal)
+    run = finish(source, first_seen.record, seen.record)
+    return begun + followed + steps.finish(strands), run, first_seen.dead | jnp.any(seen.dead)
 
 
 def reversed_(

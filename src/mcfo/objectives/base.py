@@ -11,16 +11,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from mcfo.gradients.lanes import Lane, is_local
 from mcfo.gradients.moves import Run, Sampler
 from mcfo.gradients.names import RULES
-from mcfo.gradients.passes import Lane, differentiable_run, is_local
+from mcfo.gradients.passes import differentiable_run
 from mcfo.gradients.pathwise import ONE_STEP
-from mcfo.gradients.rules import Rule, Side, StepRule
+from mcfo.gradients.rules import PathRule, Rule, Side, StepRule
 from mcfo.gradients.score import FilterScore, ResamplingScore
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
-from mcfo.smc.checks import check_arguments, check_fit, check_instance
+from mcfo.smc.checks import check_arguments, check_fit, check_instance, is_positive
 from mcfo.smc.filter import SMC
 from mcfo.smc.frames import frame_at, frames
 from mcfo.smc.pimh import PIMH
@@ -58,6 +59,8 @@ class Objective(eqx.Module):
       scan, in memory that does not grow with the length of the series; others go through each step again on the way
       back. By default the former are, where the problem is large, and the latter are not. An accumulated gradient has
       no forward mode (`jax.jvp`).
+    - `window`: how many steps a gradient that crosses time goes back; None, all of them. Particles and memories go on
+      from window to window, so that no value changes; gradients are truncated, and memory grows with the window.
 
     Equal samplers share one run, and equal rules one surrogate; otherwise there are two runs, each with the other side
     frozen.
@@ -67,13 +70,21 @@ class Objective(eqx.Module):
     phi: Estimator | None
     name: str = eqx.field(static=True)
     frugal: bool | None = eqx.field(static=True)
+    window: int | None = eqx.field(static=True)
     shares_run: bool = eqx.field(static=True)
     shares_rule: bool = eqx.field(static=True)
 
     def __init__(
-        self, theta: Estimator, phi: Estimator | None = None, *, name: str = "objective", frugal: bool | None = None
+        self,
+        theta: Estimator,
+        phi: Estimator | None = None,
+        *,
+        name: str = "objective",
+        frugal: bool | None = None,
+        window: int | None = None,
     ):
         self.theta, self.phi, self.name, self.frugal = theta, phi, name, frugal
+        self.window = None if window is None else _check_window(window)
         check_instance(theta, Estimator, "theta", "Use Estimator(SMC(100), FilterScore())")
         _check_side(theta.rule, "theta")
         if phi is not None:
@@ -81,6 +92,10 @@ class Objective(eqx.Module):
             _check_side(phi.rule, "phi")
         self.shares_run = phi is None or _same(theta.sampler, phi.sampler)
         self.shares_rule = phi is None or _same(theta.rule, phi.rule)
+
+    def in_windows(self, window: int | None) -> Objective:
+        """The same objective, with gradients that go back no further than a window."""
+        return Objective(self.theta, self.phi, name=self.name, frugal=self.frugal, window=window)
 
     @property
     def runs(self) -> int:
@@ -136,6 +151,11 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
             "lacks the score of what is drawn. Use theta='fisher', or aesmc()."
         )
     for rule in (one.rule for one in (objective.theta, objective.phi) if one is not None):
+        if objective.window is not None and isinstance(rule, PathRule):
+            raise ValueError(
+                f"{type(rule).__name__} adds up over the whole series, which windows would cut into pieces. Leave out "
+                "the window, or use a rule of each step: theta='filter-score'."
+            )
         if isinstance(rule, StepRule) and rule.thins_to is not None and not is_local(rule, model):
             raise ValueError(
                 f"{type(rule).__name__} goes through a few particles of each step, but {type(model).__name__} is not "
@@ -157,6 +177,12 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
             )
             + " If its draws are differentiable in its parameters, give the distribution has_rsample = True."
         )
+
+
+def _check_window(window: Any) -> int:
+    if not is_positive(window):
+        raise ValueError(f"A window has a whole number of steps, at least 1, but got {window!r}.")
+    return int(window)
 
 
 def _check_side(rule: Rule, side: Side) -> None:
@@ -182,7 +208,9 @@ def _has_arrays(module: Any) -> bool:
 @eqx.filter_jit
 def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Sequence, key: Key) -> tuple[Scalar, Run]:
     def run(sampler: Sampler, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
-        return differentiable_run(sampler, lanes, model, proposal, batch, key, frugal=objective.frugal)
+        return differentiable_run(
+            sampler, lanes, model, proposal, batch, key, frugal=objective.frugal, window=objective.window
+        )
 
     theta, phi = objective.theta, objective.phi
     if phi is None or not _has_arrays(proposal):

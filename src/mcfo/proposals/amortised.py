@@ -64,14 +64,14 @@ class Amortised(Proposal):
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         features, seen = context
-        return _unless_blind(normal(self.initial_network(features)), prior, seen)
+        return unless_blind(normal(self.initial_network(features)), prior, seen)
 
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         features, seen = context
-        return _unless_blind(normal(self.step_network(jnp.concatenate([memory, features]))), prior, seen)
+        return unless_blind(normal(self.step_network(jnp.concatenate([memory, features]))), prior, seen)
 
 
-def _unless_blind(law: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
+def unless_blind(law: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
     """The law, or a Gaussian like the prior where nothing was seen."""
     if seen is None:
         return law

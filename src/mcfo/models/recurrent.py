@@ -1,0 +1,177 @@
+"""Recurrent models, which are not Markov: the paper's VRNN, and a variant whose recurrence reads no latents."""
+
+from __future__ import annotations
+
+import abc
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Float
+
+from mcfo.models.base import Model
+from mcfo.networks import MLP
+from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers, Observation
+
+_RAISED = 0.25
+"""What deviations are raised by before softplus, as those who configured this model first did."""
+
+
+class Recurrence(NamedTuple):
+    """What a particle remembers: the LSTM's output and its cell, and the last latent where the model reads it."""
+
+    output: Float[Array, " hidden"]
+    cell: Float[Array, " hidden"]
+    latent: Float[Array, " latent"] | None
+
+
+class _Recurrent(Model):
+    """p(z_t | h_t-1) = N(μ, diag σ²) and p(x_t | z_t, h_t-1) = Bernoulli(f), both by networks of what is remembered."""
+
+    observation_encoder: MLP
+    latent_encoder: MLP
+    cell: eqx.nn.LSTMCell
+    prior_network: MLP
+    emission_network: MLP
+    centre: Float[Array, " dimensions"]
+
+    @abc.abstractmethod
+    def _state(self, memory: Recurrence) -> Float[Array, " state"]:
+        """What the prior reads."""
+
+    def __init__(
+        self,
+        dimensions: int,
+        *,
+        key: Key,
+        latent: int = 64,
+        hidden: int = 64,
+        units: int = 64,
+        frequencies: Numbers | None = None,
+        reads_latents: bool,
+    ):
+        keys = jax.random.split(key, 5)
+        self.observation_encoder = MLP(dimensions, units, units, key=keys[0])
+        self.latent_encoder = MLP(latent, units, units, key=keys[1])
+        self.cell = eqx.nn.LSTMCell(2 * units if reads_latents else units, hidden, key=keys[2])
+        self.prior_network = MLP(hidden if reads_latents else hidden + units, units, 2 * latent, key=keys[3])
+        emission = MLP(hidden + units, units, dimensions, key=keys[4])
+        given = jnp.full(dimensions, 0.5) if frequencies is None else jnp.asarray(frequencies, float)
+        self.centre = jnp.zeros(dimensions) if frequencies is None else given
+        self.emission_network = emission.with_bias(jnp.log(given) - jnp.log1p(-given))
+
+    def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
+        return self.transition(memory, inputs)
+
+    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
+        return raised_normal(self.prior_network(self._state(memory)))
+
+    def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
+        read = jnp.concatenate([memory.output, self._encoded(latent)])
+        return dist.Bernoulli(logits=self.emission_network(read)).to_event(1)
+
+    def _encoded(self, latent: Latent) -> Float[Array, " units"]:
+        return self.latent_encoder.activation(self.latent_encoder(latent))
+
+    def _observed(self, observation: Observation) -> Float[Array, " units"]:
+        return self.observation_encoder.activation(self.observation_encoder(observation - self.centre))
+
+    @property
+    def latent_size(self) -> int:
+        """The number of dimensions of z_t."""
+        return self.latent_encoder.layers[0].weight.shape[1]
+
+
+class VRNN(_Recurrent):
+    """(h_t, c_t) = LSTM(e(x_t), e'(z_t), h_t-1, c_t-1);  z_t ~ N(μ(h_t-1), diag σ²(h_t-1));
+    x_t ~ Bernoulli(f(e'(z_t), h_t-1)).
+
+    The memory is the LSTM's state, so that everything before reaches the future through it. The sizes by default are
+    the paper's. Chung et al. (2015); Chen et al. (2021), section 4.4.
+    """
+
+    def __init__(
+        self,
+        dimensions: int,
+        *,
+        key: Key,
+        latent: int = 64,
+        hidden: int = 64,
+        units: int = 64,
+        frequencies: Numbers | None = None,
+    ):
+        """**Arguments:**
+
+        - `dimensions`, `latent`, `hidden`: the sizes of x_t, of z_t and of h_t.
+        - `units`: of the one hidden layer of every network, and of what the encoders give.
+        - `frequencies`: how often each dimension of x is one. The emission begins with these, and the encoder reads
+          what differs from them; 0.5, and x itself, unless given. They are not meant to be learned.
+        """
+        super().__init__(
+            dimensions,
+            key=key,
+            latent=latent,
+            hidden=hidden,
+            units=units,
+            frequencies=frequencies,
+            reads_latents=True,
+        )
+
+    def _state(self, memory: Recurrence) -> Float[Array, " state"]:
+        return memory.output
+
+    def start(self, inputs: Inputs) -> Recurrence:
+        zeros = jnp.zeros(self.cell.hidden_size)
+        return Recurrence(zeros, zeros, None)
+
+    def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Recurrence:
+        read = jnp.concatenate([self._observed(observation), self._encoded(latent)])
+        return Recurrence(*self.cell(read, (memory.output, memory.cell)), None)
+
+
+class SRNN(_Recurrent):
+    """(h_t, c_t) = LSTM(e(x_t), h_t-1, c_t-1);  z_t ~ N(μ(h_t-1, e'(z_t-1)), diag σ²(...));
+    x_t ~ Bernoulli(f(e'(z_t), h_t-1)).
+
+    The recurrence reads the observations alone; the latents are a chain beside it. Fraccaro et al. (2016).
+    """
+
+    def __init__(
+        self,
+        dimensions: int,
+        *,
+        key: Key,
+        latent: int = 64,
+        hidden: int = 64,
+        units: int = 64,
+        frequencies: Numbers | None = None,
+    ):
+        """**Arguments:** those of [`VRNN`][]."""
+        super().__init__(
+            dimensions,
+            key=key,
+            latent=latent,
+            hidden=hidden,
+            units=units,
+            frequencies=frequencies,
+            reads_latents=False,
+        )
+
+    def _state(self, memory: Recurrence) -> Float[Array, " state"]:
+        assert memory.latent is not None
+        return jnp.concatenate([memory.output, self._encoded(memory.latent)])
+
+    def start(self, inputs: Inputs) -> Recurrence:
+        zeros = jnp.zeros(self.cell.hidden_size)
+        return Recurrence(zeros, zeros, jnp.zeros(self.latent_size))
+
+    def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Recurrence:
+        return Recurrence(*self.cell(self._observed(observation), (memory.output, memory.cell)), latent)
+
+
+def raised_normal(parameters: Float[Array, " twice_size"], around: Any = 0.0) -> Distribution:
+    """N(μ, diag σ²) from the outputs of a network: μ, added to what it corrects, then what becomes σ."""
+    mean, raw = jnp.split(parameters, 2)
+    return dist.Normal(around + mean, jax.nn.softplus(raw + _RAISED)).to_event(1)

@@ -1,0 +1,135 @@
+"""VRNN and SRNN against the same equations in numpy, and what padding, batches and gaps do to them."""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.flatten_util import ravel_pytree
+from scipy import special, stats
+
+import mcfo
+from mcfo import SMC, Sequence, stack
+from mcfo.models.recurrent import SRNN, VRNN
+from mcfo.proposals.recurrent import RecurrentProposal
+from support.gradients import ascent
+
+FREQUENCIES = np.array([0.1, 0.5, 0.8])
+VALUES = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [0, 0, 1], [1, 0, 0]])
+
+
+def small(kind=VRNN, **options):
+    model = kind(3, key=jax.random.key(0), latent=2, hidden=4, units=5, frequencies=FREQUENCIES)
+    proposal = RecurrentProposal(3, 2, 4, key=jax.random.key(1), units=5, centre=FREQUENCIES, **options)
+    return model, proposal
+
+
+def dense(network, values):
+    for place, layer in enumerate(network.layers):
+        values = np.asarray(layer.weight) @ values + np.asarray(layer.bias)
+        values = values if place == len(network.layers) - 1 else np.maximum(values, 0)
+    return values
+
+
+def lstm(cell, read, hidden, memory):
+    gates = np.asarray(cell.weight_ih) @ read + np.asarray(cell.weight_hh) @ hidden + np.asarray(cell.bias)
+    i, f, g, o = np.split(gates, 4)
+    memory = special.expit(f) * memory + special.expit(i) * np.tanh(g)
+    return special.expit(o) * np.tanh(memory), memory
+
+
+@pytest.mark.parametrize("kind", [VRNN, SRNN])
+def test_the_joint_density_is_that_of_the_equations(kind):
+    model, _ = small(kind)
+    latents = np.random.default_rng(0).normal(size=(len(VALUES), 2))
+    found, memory = 0.0, model.start(None)
+    wanted, hidden, cell, before = 0.0, np.zeros(4), np.zeros(4), np.zeros(2)
+    for step, (latent, value) in enumerate(zip(latents, VALUES, strict=True)):
+        law = (model.initial if step == 0 else model.transition)(memory, None)
+        emission = model.emission(memory, jnp.asarray(latent), None)
+        found += float(law.log_prob(jnp.asarray(latent)) + emission.log_prob(jnp.asarray(value)))
+        memory = model.advance(memory, jnp.asarray(latent), jnp.asarray(value))
+
+        encoded = np.maximum(dense(model.latent_encoder, latent), 0)
+        chain = np.maximum(dense(model.latent_encoder, before), 0)
+        read = hidden if kind is VRNN else np.concatenate([hidden, chain])
+        mean, raw = np.split(dense(model.prior_network, read), 2)
+        wanted += stats.norm.logpdf(latent, mean, np.log1p(np.exp(raw + 0.25))).sum()
+        logits = dense(model.emission_network, np.concatenate([hidden, encoded]))
+        wanted += stats.bernoulli.logpmf(value, special.expit(logits)).sum()
+        seen = np.maximum(dense(model.observation_encoder, value - FREQUENCIES), 0)
+        hidden, cell = lstm(model.cell, np.concatenate([seen, encoded]) if kind is VRNN else seen, hidden, cell)
+        before = latent
+    assert found == pytest.approx(wanted, rel=1e-10)
+
+
+def test_it_begins_with_the_frequencies_of_the_data():
+    model, _ = small()
+    quiet = eqx.tree_at(lambda m: m.emission_network.layers[-1].weight, model, jnp.zeros((3, 5)))
+    np.testing.assert_allclose(quiet.emission(model.start(None), jnp.zeros(2), None).mean, FREQUENCIES, rtol=1e-10)
+
+
+def test_the_sizes_by_default_are_the_papers():
+    model = VRNN(88, key=jax.random.key(0))
+    proposal = RecurrentProposal(88, 64, 64, key=jax.random.key(1))
+    assert (model.cell.hidden_size, model.latent_size) == (64, 64)
+    for network in (model.prior_network, model.emission_network, proposal.network):
+        assert [layer.weight.shape[0] for layer in network.layers[:-1]] == [64]
+
+
+def test_a_residual_proposal_begins_around_the_prior_and_a_blind_one_is_it():
+    model, proposal = small()
+    prior = model.transition(model.start(None), None)
+    silent = eqx.tree_at(lambda q: q.network.layers[-1].weight, proposal, jnp.zeros((4, 5)))
+    silent = eqx.tree_at(lambda q: q.network.layers[-1].bias, silent, jnp.zeros(4))
+    np.testing.assert_allclose(silent.initial(prior, (jnp.zeros(5), None)).mean, prior.mean, rtol=1e-12)
+    _, plain = small(residual=False)
+    moved = prior.mean + plain.initial(prior, (jnp.zeros(5), None)).mean
+    np.testing.assert_allclose(proposal.initial(prior, (jnp.zeros(5), None)).mean, moved, rtol=1e-10)
+    blind = proposal.step(prior, model.start(None), (jnp.zeros(5), jnp.asarray(False)))
+    np.testing.assert_allclose(blind.variance, prior.variance, rtol=1e-10)
+    np.testing.assert_allclose(blind.mean, prior.mean, rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", [VRNN, pytest.param(SRNN, marks=pytest.mark.slow)])
+def test_padding_and_the_order_of_a_batch_change_no_likelihood(kind):
+    model, proposal = small(kind)
+    gap = VALUES.astype(float)
+    gap[1] = np.nan
+    pieces = [
+        Sequence.from_values(gap, number=4),
+        Sequence.from_values(np.where(np.arange(4)[:, None] == 2, np.nan, VALUES[:4]), number=7),
+    ]
+    run = eqx.filter_jit(jax.vmap(lambda one: SMC(20)(model, proposal, one, key=jax.random.key(2)).log_evidence))
+    alone = [float(run(stack([piece]))[0]) for piece in pieces]
+    np.testing.assert_allclose(run(stack(pieces)), alone, rtol=1e-10)
+    np.testing.assert_allclose(run(stack(pieces[::-1])), alone[::-1], rtol=1e-10)
+    np.testing.assert_allclose(run(stack([piece.pad(9) for piece in pieces])), alone, rtol=1e-10)
+
+
+@pytest.mark.slow
+def test_the_recurrence_learns_across_time_and_windows_cut_it():
+    model, proposal = small()
+    batch = stack([Sequence.from_values(VALUES, number=0), Sequence.from_values(VALUES[:4], number=1)])
+
+    def gradient(objective):
+        gradients, run = eqx.filter_jit(ascent)(objective, model, proposal, batch, jax.random.key(0))
+        return (
+            gradients,
+            np.asarray(ravel_pytree(eqx.filter(gradients, eqx.is_inexact_array))[0]),
+            np.asarray(run.log_evidence),
+        )
+
+    whole, vector, evidence = gradient(mcfo.mcfo(6))
+    assert np.abs(whole[0].cell.weight_ih).max() > 1e-6
+    _, again, _ = gradient(mcfo.mcfo(6, frugal=True))
+    np.testing.assert_allclose(again, vector, rtol=1e-9, atol=1e-11)
+    _, same, _ = gradient(mcfo.mcfo(6).in_windows(6))
+    np.testing.assert_allclose(same, vector, rtol=1e-9, atol=1e-11)
+    cut, _, unchanged = gradient(mcfo.mcfo(6).in_windows(1))
+    np.testing.assert_allclose(unchanged, evidence, rtol=1e-12)
+    # Nothing that the LSTM does is of use within its own step.
+    np.testing.assert_allclose(cut[0].cell.weight_ih, 0.0, atol=1e-12)
+    np.testing.assert_allclose(
+        cut[1].network.layers[0].weight, whole[1].network.layers[0].weight, rtol=1e-9, atol=1e-11
+    )
