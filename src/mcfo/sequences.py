@@ -205,12 +205,9 @@ class Sequence(eqx.Module):
         )
 
 
-def stack(sequences: Listing[Sequence]) -> Sequence:
-    """A batch of ragged series: each padded to the longest, with one more axis in front.
-
-    Series that all have the default number are numbered by their place, so that each has random numbers of its own;
-    otherwise their numbers must differ.
-    """
+def numbered(sequences: Listing[Sequence]) -> list[Sequence]:
+    """The same series, if they can go together, each with a number of its own: by place where all have the default one;
+    otherwise their numbers must differ."""
     if not sequences:
         raise ValueError("Cannot stack an empty list of sequences. Give at least one.")
     dimensions = {sequence.observations.shape[1] for sequence in sequences}
@@ -229,16 +226,28 @@ def stack(sequences: Listing[Sequence]) -> Sequence:
             f"Two of the series have the same number ({numbers}), so they would share their random numbers. Give each "
             "its own, Sequence.from_values(..., number=...), or none any."
         )
+    return [
+        eqx.tree_at(lambda s: s.number, sequence, jnp.asarray(number, jnp.int32))
+        for sequence, number in zip(sequences, numbers, strict=True)
+    ]
+
+
+def stack(sequences: Listing[Sequence]) -> Sequence:
+    """A batch of ragged series: each padded to the longest, with one more axis in front.
+
+    Series that all have the default number are numbered by their place, so that each has random numbers of its own;
+    otherwise their numbers must differ.
+    """
+    sequences = numbered(sequences)
     ragged = len({sequence.steps for sequence in sequences}) > 1 or any(s.length is not None for s in sequences)
     columns = max((0 if s.observed is None else s.observed.shape[1] for s in sequences), default=0)
     longest = max(sequence.steps for sequence in sequences)
 
-    def alike(sequence: Sequence, number: int) -> Sequence:
-        sequence = eqx.tree_at(lambda s: s.number, sequence, jnp.asarray(number, jnp.int32))
+    def alike(sequence: Sequence) -> Sequence:
         if columns:
             mask = True if sequence.observed is None else np.asarray(sequence.observed)
             mask = np.broadcast_to(mask, (sequence.steps, columns))
             sequence = eqx.tree_at(lambda s: s.observed, sequence, mask, is_leaf=lambda x: x is None)
         return sequence.pad(longest) if ragged else sequence
 
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(alike, sequences, numbers))
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(alike, sequences))

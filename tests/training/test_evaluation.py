@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import mcfo
-from mcfo.training.batches import Batches
 from support.learning import TRUTH, series
 from support.means import assert_mean, standard_errors
 
@@ -53,14 +52,3 @@ def test_predictions_are_those_of_the_kalman_filter(found):
         values += int(known.sum())
     # The mean of 4000 particles misses the exact one by some 0.02, which enters the error squared.
     np.testing.assert_allclose(evaluation.prediction_rmse, np.sqrt(squares / values), rtol=0.01)
-
-
-def test_batches_have_every_series_once_an_epoch_and_follow_the_step():
-    batches = Batches(10, 3, (0, 5))
-    epoch = batches(0, 3)
-    for seed in range(2):
-        places = epoch[:, seed].ravel()
-        assert len(set(places)) == 9
-    assert (epoch[:, 0] != epoch[:, 1]).any()
-    assert (Batches(10, 3, (0, 5))(2, 5) == Batches(10, 3, (0, 5))(0, 7)[2:]).all(), "a resumed run sees the same"
-    assert (Batches(2, 10, (0,))(0, 1).shape) == (1, 1, 2)

@@ -76,6 +76,12 @@ def fit(
     columns: Columns = None,
     series: SeriesColumn = None,
     time: TimeColumn = None,
+    window: Annotated[
+        int | None, typer.Option(help="Steps that a gradient goes back at most; all, unless given.", min=1)
+    ] = None,
+    buckets: Annotated[
+        int | None, typer.Option(help="Groups of similar lengths, at most; by default up to 4 where they pay.", min=1)
+    ] = None,
     devices: Annotated[
         int | None, typer.Option(help="Devices that share a batch; by default one for each core.", min=1)
     ] = None,
@@ -115,6 +121,8 @@ def fit(
         "patience": patience,
         "log_every": log_every,
         "devices": devices,
+        "window": window,
+        "buckets": buckets,
     }
     try:
         with messages():

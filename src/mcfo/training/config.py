@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo.sequences import Sequence
+from mcfo.training.buckets import Buckets, steps_of
 from mcfo.training.parameters import describe, digest, named_arrays
 from mcfo.training.trainer import Trainer
 
@@ -50,6 +50,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "theta": describe(objective.theta),
             "phi": describe(objective.phi),
             "frugal": objective.frugal,
+            "window": objective.window,
         },
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in ("columns", "image") if about.get(name) is not None},
@@ -66,13 +67,12 @@ def _shapes(module: Any, side: str) -> dict[str, list[int]]:
     return {f"{side}.{name}": list(array.shape) for name, array in named_arrays(module).items()}
 
 
-def _data(batch: Sequence, file: Any) -> dict[str, Any]:
-    series, longest, dimensions = batch.observations.shape
-    steps = series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
+def _data(buckets: Buckets, file: Any) -> dict[str, Any]:
+    held = [jax.tree.map(np.asarray, batch) for batch in buckets]
     return {
         "file": file,
-        "series": series,
-        "steps": steps,
-        "dimensions": dimensions,
-        "sha256": digest(jax.tree.map(np.asarray, batch)),
+        "series": sum(len(batch.observations) for batch in buckets),
+        "steps": sum(map(steps_of, buckets)),
+        "dimensions": buckets[0].observations.shape[2],
+        "sha256": digest(held[0] if len(held) == 1 else held),
     }

@@ -14,15 +14,15 @@ from jaxtyping import Array, Float, Int
 from jaxtyping import Key as KeyArray
 
 from mcfo.exact.kalman import kalman_filter
-from mcfo.files import InputError
 from mcfo.models.base import Model
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence, stack
+from mcfo.sequences import Frame, Sequence
 from mcfo.smc.filter import SMC, split_first
 from mcfo.smc.frames import frames, step_key
 from mcfo.smc.resampling import Always
 from mcfo.smc.weights import uniform_log_weights
+from mcfo.training.buckets import Buckets, as_buckets, steps_of
 from mcfo.types import Key, LogWeights, Memory, Scalar
 
 _PREDICTION_TAG = 0x70726564
@@ -83,25 +83,14 @@ def evaluation_sampler(particles: int) -> SMC:
 def evaluate(
     model: Model, proposal: Proposal, data: Sequence | Listing[Sequence], *, particles: int = 500, key: Key
 ) -> Evaluation:
-    """Filters every series with `particles` particles and says how it went."""
-    batch = as_batch(data)
-    predicts = has_predictions(model, batch)
-    scores = _all_scores(evaluation_sampler(particles), model, proposal, batch, key, predicts)
-    return summarise(jax.tree.map(np.asarray, scores), particles, exact_nll(model, batch), predicts=predicts)
-
-
-def as_batch(data: Any) -> Sequence:
-    """Series as one padded batch: from a list, from one series, or as it is."""
-    if isinstance(data, Sequence):
-        return jax.tree.map(lambda array: array[None], data) if data.observations.ndim == 2 else data
-    sequences = list(data)
-    for place, one in enumerate(sequences):
-        if not isinstance(one, Sequence):
-            raise InputError(
-                f"The data hold {type(one).__name__} at place {place}, but sequences are wanted. Read each series with "
-                "Sequence.from_values."
-            )
-    return stack(sequences)
+    """Filters every series with `particles` particles and says how it went. Those of a list go in batches of similar
+    lengths, which changes no likelihood."""
+    buckets = as_buckets(data)
+    predicts = has_predictions(model, buckets[0])
+    sampler = evaluation_sampler(particles)
+    found = [_all_scores(sampler, model, proposal, batch, key, predicts) for batch in buckets]
+    scores = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
+    return summarise(scores, particles, exact_nll(model, buckets), predicts=predicts)
 
 
 def series_scores(
@@ -147,11 +136,12 @@ def sequences_at_once(batch: Sequence, particles: int) -> int:
     return max(1, _AT_ONCE // (particles * max(batch.observations.shape[-1], _LEAST_DIMENSIONS)))
 
 
-def exact_nll(model: Model, batch: Sequence) -> float | None:
-    """By the Kalman filter, where the model is linear and Gaussian."""
+def exact_nll(model: Model, buckets: Buckets) -> float | None:
+    """-Σ log p(x_1:T) / Σ T by the Kalman filter, where the model is linear and Gaussian."""
     if type(model) is not LinearGaussian:
         return None  # a class derived from it may emit something else
-    return float(exact_nll_per_step(model, batch))
+    found = [(exact_nll_per_step(model, batch), steps_of(batch)) for batch in buckets]
+    return float(sum(float(nll) * steps for nll, steps in found) / sum(steps for _, steps in found))
 
 
 @eqx.filter_jit

@@ -14,7 +14,6 @@ from mcfo.objectives.base import Objective
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
 from mcfo.training.config import make_config
-from mcfo.training.evaluation import as_batch
 from mcfo.training.fitted import Fitted, results_of
 from mcfo.training.folder import RunFolder
 from mcfo.training.parameters import Modules
@@ -50,7 +49,8 @@ def fit(
 
     **Arguments:**
 
-    - `data`: series of any lengths, as a list or as a batch of [`stack`][].
+    - `data`: series of any lengths, as a list or as a batch of [`stack`][]. Those of a list go in batches of similar
+      lengths, where that saves much padding.
     - `validation`: held-out series, on which the best parameters are chosen and early stopping decides.
     - `out`: a folder for configuration, metrics, checkpoints and results; without it nothing is written.
     - `resume`: go on with the run in that folder, or begin it if there is none.
@@ -63,8 +63,7 @@ def fit(
     """
     chosen = Settings.make(settings)
     listener = Silent() if listener is None else listener
-    batch, held_out = as_batch(data), None if validation is None else as_batch(validation)
-    trainer = Trainer(objective, Modules(model, proposal), batch, held_out, chosen, watch)
+    trainer = Trainer(objective, Modules(model, proposal), data, validation, chosen, watch)
     state, seconds, lines = trainer.start(), 0.0, []
     folder = None
     if out is not None:

@@ -68,6 +68,10 @@ class Settings:
     - `select`: which parameters the run ends with: "best" on the validation data, "average", or "last". By default
       "best" where there are validation data and "average" where there are none.
     - `devices`: how many devices share a batch; by default as many as divide it.
+    - `window`: how many steps a gradient that crosses time goes back, as an objective's
+      [`in_windows`][mcfo.Objective.in_windows]; None leaves the objective as it is.
+    - `buckets`: into how many groups of similar lengths series go at most, so that each update pads little; each is
+      compiled for itself. By default up to 4, where they pay.
     """
 
     steps: int = 2000
@@ -88,11 +92,21 @@ class Settings:
     average: float | int = 0.1
     select: str | None = None
     devices: int | None = None
+    window: int | None = None
+    buckets: int | None = None
 
     def __post_init__(self):
         for name in ("steps", "batch", "log_every"):
             _require_whole(name, getattr(self, name), 1)
-        for name in ("watch_every", "evaluate_every", "evaluation_particles", "patience", "devices"):
+        for name in (
+            "watch_every",
+            "evaluate_every",
+            "evaluation_particles",
+            "patience",
+            "devices",
+            "window",
+            "buckets",
+        ):
             if getattr(self, name) is not None:
                 _require_whole(name, getattr(self, name), 1)
         if (self.watch_every or self.log_every) % self.log_every:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -17,6 +18,7 @@ from jaxtyping import Key as KeyArray
 from mcfo.gradients.rules import DEVICES
 from mcfo.objectives.base import Objective
 from mcfo.sequences import Sequence
+from mcfo.training.buckets import Buckets
 from mcfo.training.parameters import Modules
 from mcfo.types import Key, Scalar
 
@@ -104,25 +106,31 @@ def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, b
     )
 
 
-def shared_outcome(
+def outcome_of(
     objective: Objective,
     learned: Modules,
     rest: Modules,
-    data: Sequence,
+    buckets: Buckets,
+    bucket: Int[Array, ""],
     places: Int[Array, "seeds sequences"],
     keys: KeyArray[Array, " seeds"],
-    *,
-    shared: bool,
 ) -> Outcome:
-    """The outcome of each seed's batch. Where it is shared, this runs on each device with its part of the places."""
+    """The outcome of each seed's batch, which is of one bucket."""
 
-    def one(learned: Modules, places: Int[Array, " sequences"], key: Key) -> Outcome:
-        batch = jax.tree.map(lambda array: array[places], data)
-        return bound_and_gradients(objective, learned, rest, batch, key=key)
+    def of_bucket(data: Sequence) -> Outcome:
+        def one(learned: Modules, places: Int[Array, " sequences"], key: Key) -> Outcome:
+            batch = jax.tree.map(lambda array: array[places], data)
+            return bound_and_gradients(objective, learned, rest, batch, key=key)
 
-    outcome = over_seeds(one, learned, places, keys)
-    if not shared:
-        return outcome
+        return over_seeds(one, learned, places, keys)
+
+    if len(buckets) == 1:
+        return of_bucket(buckets[0])
+    return jax.lax.switch(bucket, [partial(of_bucket, data) for data in buckets])
+
+
+def shared_by_devices(outcome: Outcome) -> Outcome:
+    """The mean over the devices, each of which had its part of the places."""
     # One message between the devices is much cheaper than one for each array.
     flat, restore = ravel_pytree(outcome)
     return restore(jax.lax.pmean(flat, DEVICES))
@@ -160,7 +168,8 @@ def _numbers(tree: Any) -> list[Array]:
 def make_chunk(
     objective: Objective, optimiser: optax.GradientTransformation, static: Modules, averaged_from: int, mesh: Mesh
 ) -> Callable[..., tuple[State, Sums]]:
-    """A compiled function of state, fixed arrays, data, places (chunk, seeds, batch), seeds and the number of updates.
+    """A compiled function of state, fixed arrays, data, buckets (chunk), places in them (chunk, seeds, batch), seeds
+    and the number of updates.
 
     Places beyond that number are not used, so that the last chunk of a run needs no program of its own.
     """
@@ -195,7 +204,8 @@ def make_chunk(
     def chunk(
         state: State,
         fixed: Modules,
-        data: Sequence,
+        data: Buckets,
+        buckets: Int[Array, " chunk"],
         places: Int[Array, "chunk seeds sequences"],
         seeds: Int[Array, " seeds"],
         count: Int[Array, ""],
@@ -206,15 +216,16 @@ def make_chunk(
         def body(number: Int[Array, ""], carried: tuple[State, Sums]) -> tuple[State, Sums]:
             state, sums = carried
             step = state.step
-            outcome = shared_outcome(
+            outcome = outcome_of(
                 objective,
                 state.learned,
                 rest,
                 data,
+                buckets[number],
                 places[number],
                 jax.vmap(lambda key: jax.random.fold_in(key, step))(keys),
-                shared=mesh.size > 1,
             )
+            outcome = shared_by_devices(outcome) if mesh.size > 1 else outcome
             learned, optimiser_state, average, now = jax.vmap(update, in_axes=(0, 0, 0, 0, None))(
                 state.learned, state.optimiser, state.average, outcome, step
             )
@@ -236,4 +247,4 @@ def make_chunk(
         return jax.lax.fori_loop(0, count, body, (state, zero))
 
     everywhere, divided = PartitionSpec(), PartitionSpec(None, None, DEVICES)
-    return compiled(chunk, mesh, (everywhere, everywhere, everywhere, divided, everywhere, everywhere))
+    return compiled(chunk, mesh, (everywhere, everywhere, everywhere, everywhere, divided, everywhere, everywhere))

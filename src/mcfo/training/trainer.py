@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Callable, Mapping
+from collections.abc import Sequence as Listing
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +22,7 @@ from mcfo.sequences import Sequence
 from mcfo.smc.checks import check_arguments
 from mcfo.smc.pimh import PIMH
 from mcfo.training.batches import Batches
+from mcfo.training.buckets import Buckets, as_buckets
 from mcfo.training.devices import choose_devices, everywhere, make_mesh
 from mcfo.training.evaluation import Scores, evaluate, evaluation_sampler, series_scores
 from mcfo.training.fitted import Fitted, SeedFit
@@ -48,26 +50,31 @@ class Trainer:
         self,
         objective: Objective,
         modules: Modules,
-        data: Sequence,
-        validation: Sequence | None,
+        data: Sequence | Listing[Sequence],
+        validation: Sequence | Listing[Sequence] | None,
         settings: Settings,
         watch: Callable[[Any, Any], Mapping[str, Any]] | None = None,
     ):
-        _check(objective, modules, data, validation, settings)
-        self.objective, self.modules, self.settings = objective, modules, settings
-        self.data, self.validation = data, validation
+        self.data = as_buckets(data, most=settings.buckets, batch=settings.batch)
+        self.validation = None
+        if validation is not None:
+            cores = settings.devices or len(jax.devices())
+            self.validation = as_buckets(validation, most=settings.buckets, multiple=cores)
+        self.objective = _checked(objective, modules, self.data, self.validation, settings)
+        self.modules, self.settings = modules, settings
         self._learned, self._rest = split(modules, settings.fixed)
         if not jax.tree.leaves(self._learned):
             raise InputError("Nothing is left to learn: every parameter is fixed. Fix fewer of them.")
         self._optimiser = settings.transformation()
-        self._batches = Batches(len(data.observations), settings.batch, settings.seeds)
+        counts = tuple(len(batch.observations) for batch in self.data)
+        self._batches = Batches(counts, settings.batch, settings.seeds)
         self.devices = choose_devices(settings.devices, self._batches.size)
         self._mesh = make_mesh(self.devices, DEVICES)
         fixed, static = eqx.partition(self._rest, eqx.is_array)
         self._seeds = everywhere(self._mesh, jnp.asarray(settings.seeds, jnp.int32))
-        self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, data)
-        self._chunk = make_chunk(objective, self._optimiser, static, settings.averaged_from, self._mesh)
-        self._validate = None if validation is None else self._make_validation(validation, static)
+        self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, self.data)
+        self._chunk = make_chunk(self.objective, self._optimiser, static, settings.averaged_from, self._mesh)
+        self._validate = None if self.validation is None else self._make_validation(self.validation, static)
         self._watch = None if watch is None else _make_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
 
@@ -112,10 +119,11 @@ class Trainer:
         """The updates of one line of the metrics, and that line for each seed."""
         step, settings = int(state.step), self.settings
         count = min(settings.log_every - step % settings.log_every, settings.steps - step)
+        buckets = np.zeros(settings.log_every, np.int32)
         places = np.zeros((settings.log_every, len(settings.seeds), self._batches.size), np.int32)
-        places[:count] = self._batches(step, count)
+        buckets[:count], places[:count] = self._batches(step, count)
         state, sums = self._chunk(
-            state, self._fixed, self._shared_data, places, self._seeds, np.asarray(count, np.int32)
+            state, self._fixed, self._shared_data, buckets, places, self._seeds, np.asarray(count, np.int32)
         )
         sums = jax.tree.map(np.asarray, sums)
         looks = settings.watch_every is None or int(state.step) % settings.watch_every == 0
@@ -219,17 +227,22 @@ class Trainer:
     def _evaluation_key(self, seed: Any) -> Any:
         return jax.random.fold_in(jax.random.key(seed), _EVALUATION_TAG)
 
-    def _make_validation(self, validation: Sequence, static: Modules) -> Callable[[Modules], tuple[Array, Array]]:
+    def _make_validation(self, buckets: Buckets, static: Modules) -> Callable[[Modules], tuple[Array, Array]]:
         """NLL per step and mean effective sample size of each seed, with the same random numbers every time."""
         sampler = evaluation_sampler(self.evaluation_particles)
-        mesh = self._mesh if len(validation.observations) % self.devices == 0 else make_mesh(1, DEVICES)
+        divides = all(len(batch.observations) % self.devices == 0 for batch in buckets)
+        mesh = self._mesh if divides else make_mesh(1, DEVICES)
 
-        def compute(learned: Modules, fixed: Modules, batch: Sequence, seeds: Array) -> tuple[Array, Array]:
+        def compute(learned: Modules, fixed: Modules, buckets: Buckets, seeds: Array) -> tuple[Array, Array]:
             def one(learned: Modules, seed: Array) -> Float[Array, " 3"]:
                 modules: Modules = eqx.combine(learned, fixed, static)
                 key = self._evaluation_key(seed)
-                scores: Scores = series_scores(sampler, modules.model, modules.proposal, batch, key=key)
-                return jnp.stack([jnp.sum(scores.log_evidence), jnp.sum(scores.ess_sum), jnp.sum(scores.steps)])
+                total = jnp.zeros(3)
+                for batch in buckets:
+                    scores: Scores = series_scores(sampler, modules.model, modules.proposal, batch, key=key)
+                    parts = scores.log_evidence, scores.ess_sum, scores.steps
+                    total = total + jnp.stack([jnp.sum(part) for part in parts])
+                return total
 
             sums = over_seeds(one, learned, seeds)
             if mesh.size > 1:
@@ -238,8 +251,8 @@ class Trainer:
 
         whole = PartitionSpec()
         program = compiled(compute, mesh, (whole, whole, PartitionSpec(DEVICES), whole))
-        fixed, batch, seeds = (everywhere(mesh, tree) for tree in (self._fixed, validation, self._seeds))
-        return lambda learned: program(everywhere(mesh, learned), fixed, batch, seeds)
+        fixed, data, seeds = (everywhere(mesh, tree) for tree in (self._fixed, buckets, self._seeds))
+        return lambda learned: program(everywhere(mesh, learned), fixed, data, seeds)
 
 
 def _ratio(total: float, count: float) -> float | None:
@@ -264,22 +277,27 @@ def _make_watch(
     return compiled
 
 
-def _check(
-    objective: Objective, modules: Modules, data: Sequence, validation: Sequence | None, settings: Settings
-) -> None:
+def _checked(
+    objective: Objective, modules: Modules, data: Buckets, validation: Buckets | None, settings: Settings
+) -> Objective:
+    """The objective as it is learned."""
     if not isinstance(objective, Objective):
         raise InputError(
             f"The objective is {objective!r}. Use mcfo.mcfo(100), or mcfo.objective('mcfo', particles=100)."
         )
     check_arguments(modules.model, modules.proposal, jax.random.key(0))
     try:
-        objective.check(modules.model, modules.proposal, data)
+        if settings.window is not None:
+            objective = objective.in_windows(settings.window)
+        for batch in data:
+            objective.check(modules.model, modules.proposal, batch)
     except ValueError as error:
         raise InputError(str(error)) from error
-    if validation is not None and validation.observations.shape[2] != data.observations.shape[2]:
+    dimensions = [buckets[0].observations.shape[2] for buckets in (data, validation or data)]
+    if dimensions[0] != dimensions[1]:
         raise InputError(
-            f"The series have {data.observations.shape[2]} observed dimensions, but the validation data have "
-            f"{validation.observations.shape[2]}. Give both the same columns."
+            f"The series have {dimensions[0]} observed dimensions, but the validation data have {dimensions[1]}. Give "
+            "both the same columns."
         )
     if validation is None and (settings.patience or settings.evaluate_every or settings.select == "best"):
         raise InputError(
@@ -290,3 +308,4 @@ def _check(
     for name, array in named_arrays(modules).items():
         if jnp.issubdtype(array.dtype, jnp.inexact) and not bool(jnp.all(jnp.isfinite(array))):
             raise InputError(f"{name} is not finite before learning begins. Start from finite parameters.")
+    return objective
