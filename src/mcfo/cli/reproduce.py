@@ -1,11 +1,14 @@
 """`mcfo reproduce`: the paper's experiments."""
 
+import inspect
 import os
+import shlex
 import shutil
 import sys
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -16,9 +19,11 @@ EXPERIMENTS = {
     "bounds": "mcfo.experiments.bounds.experiment",
     "gradients": "mcfo.experiments.gradients.experiment",
     "lgssm": "mcfo.experiments.lgssm.experiment",
+    "music": "mcfo.experiments.music.experiment",
     "pendulum": "mcfo.experiments.pendulum.experiment",
 }
-"""Where the paper's experiments are: modules with `PRESETS` and `run(out, size, *, preset, seed, command)`."""
+"""Where the paper's experiments are: modules with `PRESETS` and `run(out, size, *, preset, seed, command)`; those that
+read files have `run(..., data)` too."""
 _KEPT = ("blocks", "runs")
 """Folders in which experiments keep what is finished until they end."""
 _MARK = ".unfinished"
@@ -28,11 +33,18 @@ _MARK = ".unfinished"
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"The experiment: {', '.join(EXPERIMENTS)}.", metavar="NAME")],
     preset: Annotated[
-        str, typer.Option(help="quick: minutes. paper: the paper's sizes, hours. pendulum: also long.")
+        str, typer.Option(help="quick: minutes. paper: the paper's sizes, hours. pendulum, music: also long.")
     ] = "quick",
     out: Annotated[
         Path | None,
         typer.Option(help="Folder for the results; it must not exist yet.", show_default="results/NAME-PRESET"),
+    ] = None,
+    method: Annotated[
+        list[str] | None,
+        typer.Option(help="Compare this method alone; several times for several. pendulum, music."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Where the piano-rolls are: a folder of jsb.npz and so on. music.")
     ] = None,
     seed: Seed = 0,
     force: Force = False,
@@ -42,18 +54,27 @@ def reproduce(
     check_known(name, EXPERIMENTS, "experiment")
     experiment = import_module(EXPERIMENTS[name])
     check_known(preset, experiment.PRESETS, "preset")
+    size, given = experiment.PRESETS[preset], {}
+    words = ["mcfo", "reproduce", name, "--preset", preset, "--seed", str(seed)]
+    if method:
+        size = _only(name, size, method)
+        words += [word for one in method for word in ("--method", one)]
+    if data is not None:
+        if "data" not in inspect.signature(experiment.run).parameters:
+            fail(f"The experiment {name} makes its own data. Leave out --data.")
+        given["data"] = data
+        words += ["--data", str(data)]
     out = out or Path("results") / f"{name}-{preset}"
     check_out(out, force)
     working = _working_folder(out, force=force, resume=resume)
     try:
-        command = f"mcfo reproduce {name} --preset {preset} --seed {seed}"
-        experiment.run(working, experiment.PRESETS[preset], preset=preset, seed=seed, command=command)
-    except (InputError, RunError) as error:
-        fail(str(error))
+        experiment.run(working, size, preset=preset, seed=seed, command=shlex.join(words), **given)
     except BaseException as error:
         kept = any((working / folder).is_dir() and any((working / folder).iterdir()) for folder in _KEPT)
         if not kept:
             shutil.rmtree(working, ignore_errors=True)
+        if isinstance(error, InputError | RunError):
+            fail(str(error))
         if not isinstance(error, KeyboardInterrupt):
             raise
         after = f"What is finished is kept in {working}: go on with --resume." if kept else "Nothing was written."
@@ -61,6 +82,15 @@ def reproduce(
         raise typer.Exit(130) from None
     _publish(working, out)
     print(f"Report: {out / 'report.html'}")
+
+
+def _only(name: str, size: Any, methods: list[str]) -> Any:
+    """The preset with these methods alone."""
+    if not hasattr(size, "methods"):
+        fail(f"The experiment {name} compares no methods that could be left out. Leave out --method.")
+    for one in methods:
+        check_known(one, size.methods, "method of this preset")
+    return replace(size, methods=tuple(one for one in size.methods if one in methods))
 
 
 def _working_folder(out: Path, *, force: bool, resume: bool) -> Path:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import math
-
-from mcfo.experiments.pendulum.summary import Outcome, Outcomes
-
-_CLEAR = 2.0
-"""Standard errors by which two means must differ to be called different."""
+from mcfo.experiments.outcome import clearly
+from mcfo.experiments.pendulum.summary import Outcomes
 
 
 def claims(outcomes: Outcomes, baselines: dict[str, float]) -> list[str]:
@@ -33,8 +29,8 @@ def _against_aesmc(outcomes: Outcomes, method: str, size: int) -> str:
         ours, theirs = (outcomes.of(one, size, metric) for one in (method, "aesmc"))
         better = (ours.mean < theirs.mean) == lower_is_better
         words.append(
-            f"its {name} is {_number(ours)} against {_number(theirs)}, {'as' if better else 'not as'} the paper says"
-            f"{_clearly(ours, theirs)}"
+            f"its {name} is {ours.words()} against {theirs.words()}, {'as' if better else 'not as'} the paper says"
+            f"{clearly(ours, theirs)}"
         )
     return f"{method} and AESMC, K = {size}: {'; '.join(words)}."
 
@@ -44,7 +40,7 @@ def _nasmc(outcomes: Outcomes, size: int, baselines: dict[str, float]) -> str:
     converged = error.mean < baselines["persistence"]
     return (
         f"NASMC, K = {size}: the paper says that it fails to converge. Here its prediction error ends at "
-        f"{_number(error)}, {'below' if converged else 'not below'} that of persistence, "
+        f"{error.words()}, {'below' if converged else 'not below'} that of persistence, "
         f"{baselines['persistence']:.1f}: it {'does converge' if converged else 'has not converged'}."
     )
 
@@ -54,8 +50,8 @@ def _larger(outcomes: Outcomes, method: str, sizes: list[int]) -> str:
     fell = last.mean < first.mean
     return (
         f"A larger K, {method}: the ESS of the proposal, always with the same number of particles at evaluation, "
-        f"goes from {_number(first)} at K = {sizes[0]} to {_number(last)} at K = {sizes[-1]}: it "
-        f"{'falls' if fell else 'does not fall'}{_clearly(first, last)}."
+        f"goes from {first.words()} at K = {sizes[0]} to {last.words()} at K = {sizes[-1]}: it "
+        f"{'falls' if fell else 'does not fall'}{clearly(first, last)}."
     )
 
 
@@ -63,8 +59,8 @@ def _dreg(outcomes: Outcomes, size: int) -> str:
     plain, ours = (outcomes.of(method, size, "ess_at_test") for method in ("mcfo-smc", "mcfo-dreg"))
     errors = [outcomes.of(method, size, "prediction") for method in ("mcfo-smc", "mcfo-dreg")]
     return (
-        f"DReG for phi, K = {size}: ESS {_number(ours)} against {_number(plain)} with the paper's estimator"
-        f"{_clearly(ours, plain)}; prediction error {_number(errors[1])} against {_number(errors[0])}."
+        f"DReG for phi, K = {size}: ESS {ours.words()} against {plain.words()} with the paper's estimator"
+        f"{clearly(ours, plain)}; prediction error {errors[1].words()} against {errors[0].words()}."
     )
 
 
@@ -86,18 +82,3 @@ def _baselines(outcomes: Outcomes, baselines: dict[str, float]) -> str:
 def _beside(value: float, reference: float) -> str:
     share = value / reference - 1
     return f"{abs(share):.0%} {'above' if share > 0 else 'below'}"
-
-
-def _number(outcome: Outcome) -> str:
-    spread = "" if math.isnan(outcome.spread) else f" ± {outcome.spread:.2f}"
-    return f"{outcome.mean:.2f}{spread}"
-
-
-def _clearly(one: Outcome, other: Outcome) -> str:
-    """Whether two means differ beyond their standard errors over the seeds; nothing where there is one seed."""
-    if min(len(one.by_seed), len(other.by_seed)) < 2:
-        return " (one seed)"
-    errors = [outcome.by_seed.std(ddof=1) / math.sqrt(len(outcome.by_seed)) for outcome in (one, other)]
-    gap = abs(one.by_seed.mean() - other.by_seed.mean())
-    beyond = gap > _CLEAR * math.hypot(*errors)
-    return "" if beyond else f" (no difference beyond {_CLEAR:.0f} standard errors over {len(one.by_seed)} seeds)"

@@ -75,7 +75,7 @@ def cost(objective: Objective) -> float:
 
 PRESETS: dict[str, Preset] = {
     "quick": Preset(),
-    "long": Preset(methods=tuple(METHODS), particles=(10, 20), seeds=(0, 1), steps=1000),
+    "long": Preset(particles=(10, 20), seeds=(0, 1), steps=1000),
     "paper": Preset(
         methods=tuple(METHODS),
         particles=(10, 20, 50, 100, 200, 500, 1000),

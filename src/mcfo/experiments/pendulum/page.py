@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
@@ -133,9 +132,7 @@ def table(
     for method, particles in outcomes.places:
         cells = [method, str(particles)]
         for metric in EVALUATED:
-            found = outcomes.of(method, particles, metric)
-            spread = "" if math.isnan(found.spread) else f" ± {found.spread:.2f}"
-            cells.append(f"{found.mean:.2f}{spread}")
+            cells.append(outcomes.of(method, particles, metric).words())
         minutes = [one.seconds / 60 for one in outcomes.runs(method, particles)]
         paper = _PAPER.get((method, particles))
         rows.append([*cells, f"{paper[0]}, ESS {paper[1]}" if paper else "–", f"{sum(minutes) / len(minutes):.1f}"])

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
+from mcfo.experiments.outcome import Outcome
 from mcfo.experiments.results import LearningRow, SummaryRow
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -62,22 +63,6 @@ class Learned:
                     yield LearningRow(self.method, self.particles, self.seed, line["step"], metric, value)
 
 
-class Outcome(NamedTuple):
-    """A metric of a method with one K: all late values, of all seeds, and the mean of each seed."""
-
-    values: np.ndarray
-    by_seed: np.ndarray
-
-    @property
-    def mean(self) -> float:
-        return float(np.mean(self.values)) if len(self.values) else math.nan
-
-    @property
-    def spread(self) -> float:
-        """The standard deviation over the last part of learning and the seeds."""
-        return float(np.std(self.values, ddof=1)) if len(self.values) > 1 else math.nan
-
-
 class Outcomes:
     """All runs, by method and K."""
 
@@ -91,11 +76,7 @@ class Outcomes:
 
     def of(self, method: str, particles: int, metric: str) -> Outcome:
         """The late values of one metric."""
-        late = [one.late(metric, self._share) for one in self.runs(method, particles)]
-        late = [values for values in late if len(values)]
-        if not late:
-            return Outcome(np.array([]), np.array([]))
-        return Outcome(np.concatenate(late), np.array([values.mean() for values in late]))
+        return Outcome.of_seeds(one.late(metric, self._share) for one in self.runs(method, particles))
 
     def summary(self) -> Iterable[SummaryRow]:
         """Means and spreads over the last part of learning and the seeds."""

@@ -1,0 +1,183 @@
+"""The music experiment: its data, its tables, and a whole run of the smallest size."""
+
+import csv
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from mcfo.cli.main import app
+from mcfo.data.music.rolls import KEYS
+from mcfo.experiments.music import runs
+from mcfo.experiments.music.claims import claims
+from mcfo.experiments.music.experiment import run
+from mcfo.experiments.music.methods import METHODS, PRESETS, Course, Job, Preset, cost
+from mcfo.experiments.music.problem import find_folder, make_problem, transpose
+from mcfo.experiments.music.summary import Learned, Outcomes
+from mcfo.files import InputError
+from mcfo.training.evaluation import Evaluation
+
+pytestmark = pytest.mark.xdist_group("music-experiment")
+
+
+def write_rolls(folder, name="jsb", pieces=6):
+    """Random pieces in the compact form."""
+    random = np.random.default_rng(0)
+    arrays = {}
+    for split in ("train", "valid", "test"):
+        lengths = random.integers(3, 9, size=pieces)
+        roll = (random.random((lengths.sum(), KEYS)) < 0.05).astype(np.uint8)
+        roll[:, :3] = roll[:, -3:] = 0
+        roll[0, 40] = 1
+        arrays |= {f"{split}_roll": np.packbits(roll, axis=1), f"{split}_lengths": lengths.astype(np.int32)}
+    np.savez(folder / f"{name}.npz", **arrays)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def rolls(tmp_path_factory):
+    return write_rolls(tmp_path_factory.mktemp("rolls"))
+
+
+def test_baselines_are_those_of_counting(rolls):
+    problem = make_problem(rolls, "jsb", transposed=0)
+    train, test = problem.rolls["train"], problem.rolls["test"]
+    found = problem.baselines()
+    total, steps = 0.0, 0
+    chained = 0.0
+    for roll in test:
+        for step, now in enumerate(roll):
+            for key in range(KEYS):
+                on = sum(piece[:, key].sum() for piece in train)
+                share = (on + 0.5) / (sum(map(len, train)) + 1)
+                total -= math.log(share if now[key] else 1 - share)
+                if step:
+                    pairs = [(p[t - 1, key], p[t, key]) for p in train for t in range(1, len(p))]
+                    after = [b for a, b in pairs if a == roll[step - 1, key]]
+                    share = (sum(after) + 0.5) / (len(after) + 1)
+                chained -= math.log(share if now[key] else 1 - share)
+        steps += len(roll)
+    assert found["note frequencies"] == pytest.approx(total / steps, rel=1e-9)
+    assert found["each key a Markov chain"] == pytest.approx(chained / steps, rel=1e-9)
+
+
+def test_transpositions_stay_on_the_piano(rolls):
+    roll = np.zeros((2, KEYS), np.uint8)
+    roll[0, [1, 86]] = 1
+    up, down = transpose(roll, 1), transpose(roll, -1)
+    assert np.flatnonzero(up[0]).tolist() == [2, 87]
+    assert np.flatnonzero(down[0]).tolist() == [0, 85]
+    assert transpose(roll, 2) is None
+    assert transpose(roll, -2) is None
+    assert (transpose(roll, 0) == roll).all()
+    plain, more = (make_problem(rolls, "jsb", transposed=shift) for shift in (0, 2))
+    assert len(plain.train) == 6
+    assert len(more.train) == 6 * 5
+    assert sorted({int(one.number) for one in more.train}) == list(range(30))
+    assert len(more.test) == len(plain.test) == 6
+
+
+def test_the_folder_is_found_or_asked_for(rolls, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert find_folder(rolls, ["jsb"]) == rolls
+    with pytest.raises(InputError, match=r"nottingham\.npz or Nottingham\.mat wanted.*--data"):
+        find_folder(rolls, ["jsb", "nottingham"])
+    with pytest.raises(InputError, match="mcfo data music --download jsb"):
+        find_folder(None, ["jsb"])
+
+
+def test_presets_name_known_methods_and_data():
+    quick = PRESETS["quick"]
+    assert [job.method for job in quick.jobs()] == ["mcfo-smc", "fivo", "iwae", "mcfo-dreg"]
+    assert {job.data for job in PRESETS["paper"].jobs()} == {"jsb", "nottingham", "musedata", "piano-midi"}
+    assert {job.particles for job in PRESETS["paper"].jobs()} == {10, 20}
+    with pytest.raises(InputError, match="'fivo'"):
+        Preset((("jsb", Course(1, 1, 0.1)),), methods=("fiv",))
+    course = Course(10, 4, 1e-3)
+    costs = [cost(Job("jsb", method, 10, 0), course, 60.0) for method in METHODS]
+    assert max(costs) == costs[list(METHODS).index("mcfo-pimh")]
+
+
+def evaluation(nll, ess=100.0):
+    return Evaluation(-nll, nll, ess, 1.0, 500, None, 1, 1, 0, None)
+
+
+def learned(method="mcfo-smc", seed=0, particles=10, nll=7.0):
+    lines = [
+        {"seed": seed, "step": step, "log_evidence_per_step": -nll, "ess": 5.0}
+        | ({"validation_nll_per_step": nll + 10 / step, "validation_ess": 30.0} if step % 20 == 0 else {})
+        for step in (10, 20, 30, 40)
+    ]
+    return Learned(
+        Job("jsb", method, particles, seed), lines, tests=[evaluation(nll), evaluation(nll + 0.1)],
+        few=evaluation(nll + 0.3), known=evaluation(nll - 1), valid=evaluation(nll + 0.2), best_step=40, skipped=0,
+        seconds=60.0,
+    )  # fmt: skip
+
+
+def test_tables_and_claims_follow_the_numbers():
+    found = [learned(), learned(seed=1, nll=7.2), learned("iwae", nll=7.5), learned(particles=20, nll=6.8)]
+    outcomes = Outcomes(found)
+    ours = outcomes.of("jsb", "mcfo-smc", 10, "test_nll")
+    np.testing.assert_allclose(ours.values, [7.0, 7.1, 7.2, 7.3])
+    np.testing.assert_allclose(ours.by_seed, [7.05, 7.25])
+    assert ours.words(2) == "7.15 ± 0.13"
+    text = " ".join(claims(outcomes, {"jsb": {"note frequencies": 12.0}}))
+    assert "mcfo-smc's is lower by 0.400 (one seed)" in text
+    assert "In the paper 3.87 and 5.43." in text
+    assert "from 7.150 ± 0.129 at K = 10 to 6.850 ± 0.071 at K = 20" in text
+    assert "the best test NLL is 6.850, of mcfo-smc with K = 20" in text
+    assert "a gap of 1.05" in text
+    assert {row.metric for row in found[0].rows()} >= {"test_nll", "validation_nll_per_step", "train_nll"}
+    assert sum(row.metric == "test_nll" for row in found[0].rows()) == 2
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, rolls):
+    """A whole experiment of the smallest size, with small networks."""
+    out = tmp_path_factory.mktemp("experiment")
+    size = Preset(
+        (("jsb", Course(4, 2, 1e-3, window=3, transposed=1)),), methods=("mcfo-smc", "iwae"), particles=(2,),
+        evaluations=1, validation_particles=3, test_particles=4, test_runs=2,
+    )  # fmt: skip
+    with pytest.MonkeyPatch.context() as patch:
+        make = runs.make
+        tiny = {"latent": "2", "hidden": "3", "units": "3"}
+        patch.setattr(runs, "make", lambda name, series, options: make(name, series, {**tiny, **options}))
+        run(out, size, preset="quick", seed=0, command="mcfo reproduce music", data=rolls)
+    return out
+
+
+@pytest.mark.slow
+def test_the_experiment_writes_its_folder(folder):
+    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    assert found == {"results.csv", "summary.csv", "config.json", "report.html", "figures/curves.png"}
+    with (folder / "results.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    tests = [row for row in rows if row["metric"] == "test_nll" and row["method"] == "iwae"]
+    assert [(row["particles"], row["step"]) for row in tests] == [("2", "4")] * 2
+    assert {row["method"] for row in rows} == {"mcfo-smc", "iwae", "note frequencies", "each key a Markov chain"}
+    config = json.loads((folder / "config.json").read_text())
+    assert config["courses"]["jsb"]["window"] == 3
+    page = (folder / "report.html").read_text()
+    assert len(re.findall("<img", page)) == 1
+    assert "semitones" in page
+
+
+def refused(*words):
+    found = CliRunner().invoke(app, ["reproduce", *words])
+    assert found.exit_code == 2, found.output
+    return found.output
+
+
+def test_refusals(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "mcfo data music --download" in refused("music")
+    assert "There is no method of this preset 'fifo'" in refused("music", "--method", "fifo")
+    assert "'fivo'" in refused("music", "--method", "fifo")
+    assert "compares no methods" in refused("bounds", "--method", "smc")
+    assert "makes its own data" in refused("bounds", "--data", ".")
+    assert not list(tmp_path.rglob("*.partial")), "nothing is in the way of the next run"
