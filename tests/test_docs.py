@@ -62,3 +62,10 @@ def test_links_lead_somewhere():
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+def test_pictures_are_small_and_shown():
+    pages = "".join(page.read_text() for page in (ROOT / "docs").glob("*.md"))
+    for picture in (ROOT / "docs" / "pictures").iterdir():
+        assert f"](pictures/{picture.name})" in pages, f"no page shows {picture.name}"
+        assert picture.stat().st_size < 150_000

@@ -8,18 +8,16 @@ from pathlib import Path
 
 import jax
 import pytest
-from typer.testing import CliRunner
 
 import mcfo
-from mcfo.cli.main import app
 from mcfo.data.tables import write_series
 from mcfo.training.folder import read_arrays, read_metrics
+from support.commands import SMALL, invoke, refused
 from support.learning import same_metrics, series
 
 pytestmark = pytest.mark.xdist_group("command")  # its fixtures take long: one worker makes them
 
 ROOT = Path(__file__).parent.parent.parent
-SMALL = ["--steps", "4", "--particles", "5", "--batch", "2", "--log-every", "2", "--devices", "1"]
 OWN = """
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -62,18 +60,6 @@ class Broken(Drift):
     def emission(self, memory, latent, inputs):
         return dist.Normal(latent, self.sped)
 """
-
-
-def invoke(*arguments):
-    # JAX has started with one device here, which --devices 1 agrees with.
-    return CliRunner().invoke(app, [str(one) for one in arguments])
-
-
-def refused(result, message):
-    assert result.exit_code == 2, result.output
-    assert message in " ".join(result.stderr.split())
-    assert result.stderr.startswith("mcfo: ")
-    return True
 
 
 @pytest.fixture(scope="module")

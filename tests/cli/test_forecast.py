@@ -7,27 +7,15 @@ import jax
 import numpy as np
 import pytest
 from PIL import Image
-from typer.testing import CliRunner
 
 import mcfo
-from mcfo.cli.main import app
 from mcfo.data.tables import read_series, write_series
+from support.commands import SMALL, invoke, refused
 from support.learning import series
 
 pytestmark = pytest.mark.xdist_group("forecast")  # its fixtures take long: one worker makes them
 
-SMALL = ["--steps", "4", "--particles", "5", "--batch", "2", "--log-every", "2", "--devices", "1"]
 FEW = ["--steps", "3", "--particles", "20", "--draws", "10"]
-
-
-def invoke(*arguments):
-    return CliRunner().invoke(app, [str(one) for one in arguments])
-
-
-def refused(result, message):
-    assert result.exit_code == 2, result.output
-    assert message in " ".join(result.stderr.split())
-    assert result.stderr.startswith("mcfo: ")
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +94,7 @@ def test_one_series_and_one_seed(numbers, tmp_path):
             assert arrays["series"].tolist() == ["2"]
             found.append(arrays["mean"])
     assert not np.allclose(*found)
-    refused(invoke(*common, "--run-seed", 7, "--out", tmp_path / "7.npz"), "no seed 7, but 0, 1")
+    assert refused(invoke(*common, "--run-seed", 7, "--out", tmp_path / "7.npz"), "no seed 7, but 0, 1")
 
 
 def test_simulated_series_can_be_read_again(numbers, tmp_path):
@@ -152,15 +140,15 @@ def test_films(pictures, tmp_path):
 def test_what_cannot_be_done_is_refused(numbers, pictures, tmp_path):
     forecast = ["forecast", numbers / "run", "--data", numbers / "series.csv"]
     (tmp_path / "there.csv").write_text("mine")
-    refused(invoke(*forecast), "Nothing would be kept")
-    refused(invoke(*forecast, "--out", tmp_path / "there.csv"), "exists already")
-    refused(invoke(*forecast, "--out", tmp_path / "f.xlsx"), "must end in .csv or .npz")
-    refused(invoke(*forecast, "--plot", tmp_path / "no" / "f.png"), "There is no folder")
-    refused(invoke(*forecast, "--plot", tmp_path / "f.gif"), "no series of pictures")
-    refused(invoke(*forecast, "--out", tmp_path / "f.csv", "--only", "six"), "no series 'six'")
+    assert refused(invoke(*forecast), "Nothing would be kept")
+    assert refused(invoke(*forecast, "--out", tmp_path / "there.csv"), "exists already")
+    assert refused(invoke(*forecast, "--out", tmp_path / "f.xlsx"), "must end in .csv or .npz")
+    assert refused(invoke(*forecast, "--plot", tmp_path / "no" / "f.png"), "There is no folder")
+    assert refused(invoke(*forecast, "--plot", tmp_path / "f.gif"), "no series of pictures")
+    assert refused(invoke(*forecast, "--out", tmp_path / "f.csv", "--only", "six"), "no series 'six'")
     other = ["forecast", pictures / "run", "--data", numbers / "series.csv", "--out", tmp_path / "f.csv"]
-    refused(invoke(*other), "learned from 20 columns")
-    refused(invoke("simulate", numbers / "run"), "Nothing would be kept")
-    refused(invoke("simulate", tmp_path, "--out", tmp_path / "s.csv"), "holds no run")
+    assert refused(invoke(*other), "learned from 20 columns")
+    assert refused(invoke("simulate", numbers / "run"), "Nothing would be kept")
+    assert refused(invoke("simulate", tmp_path, "--out", tmp_path / "s.csv"), "holds no run")
     assert (tmp_path / "there.csv").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]

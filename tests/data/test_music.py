@@ -13,9 +13,7 @@ import mido
 import numpy as np
 import pytest
 from scipy.io import savemat
-from typer.testing import CliRunner
 
-from mcfo.cli.main import app
 from mcfo.data.music import download as downloading
 from mcfo.data.music.download import ORIGINALS, Original, download
 from mcfo.data.music.midi import read_midi, write_midi
@@ -23,6 +21,7 @@ from mcfo.data.music.reading import read_music
 from mcfo.data.music.rolls import SPLITS, statistics
 from mcfo.data.tables import read_series
 from mcfo.files import InputError
+from support.commands import invoke, refused
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "polyphonic"
 NEEDS_SHARED = pytest.mark.skipif(not SHARED.is_dir(), reason="needs ../shared/data/polyphonic, which is not here")
@@ -118,7 +117,7 @@ def test_music_goes_to_midi_and_back(tmp_path):
     roll[1, 43] = 1
     roll[4:6, 39] = 1  # struck again after a rest
     roll[5, 0] = roll[5, 87] = 1
-    for steps in (1, 2, 4):
+    for steps in (1, 2, 4, 7, 48):
         write_midi(tmp_path / f"{steps}.mid", roll, steps_per_quarter=steps)
         np.testing.assert_array_equal(read_midi(tmp_path / f"{steps}.mid", steps_per_quarter=steps), roll)
     doubled = read_midi(tmp_path / "2.mid", steps_per_quarter=4)
@@ -130,6 +129,32 @@ def test_music_goes_to_midi_and_back(tmp_path):
         if message.type.startswith("note") and message.note == 60:
             times.append((message.type, now / 240))
     assert times == [("note_on", 0.0), ("note_off", 3.0), ("note_on", 4.0), ("note_off", 6.0)]
+
+
+def test_the_same_piece_is_the_same_bytes(tmp_path):
+    roll = (np.random.default_rng(0).random((300, 88)) < 0.3).astype(np.uint8)
+    roll[0, 0] = roll[-1, 0] = 1
+    for name, values in {"a.mid": roll, "b.mid": roll.astype(float), "c.mid": 1 - roll}.items():
+        write_midi(tmp_path / name, values, steps_per_quarter=7)
+    np.testing.assert_array_equal(read_midi(tmp_path / "a.mid", steps_per_quarter=7), roll)
+    assert (tmp_path / "a.mid").read_bytes() == (tmp_path / "b.mid").read_bytes()
+    assert (tmp_path / "a.mid").read_bytes() != (tmp_path / "c.mid").read_bytes()
+
+
+def test_silence_around_a_piece_is_in_the_file(tmp_path):
+    roll = np.zeros((9, 88), np.uint8)
+    roll[2:4, 39] = roll[4, 40] = 1  # one note after the other, without a gap
+    write_midi(tmp_path / "a.mid", roll, steps_per_quarter=2, beats_per_minute=120.0)
+    track = mido.MidiFile(tmp_path / "a.mid").tracks[0]
+    assert next(message.time for message in track if message.type == "note_on") == 2 * 240
+    assert (track[-1].type, track[-1].time) == ("end_of_track", 4 * 240)
+    assert mido.MidiFile(tmp_path / "a.mid").length == pytest.approx(9 * 0.25)
+    # The reader begins with the first note and ends with the last.
+    np.testing.assert_array_equal(read_midi(tmp_path / "a.mid"), roll[2:5])
+    write_midi(tmp_path / "silent.mid", np.zeros((4, 88)))
+    assert mido.MidiFile(tmp_path / "silent.mid").tracks[0][-1].time == 4 * 240
+    with pytest.raises(InputError, match="has no notes"):
+        read_midi(tmp_path / "silent.mid")
 
 
 def midi(path, *messages, ticks=480, kind=1):
@@ -281,8 +306,13 @@ def test_bad_midi(tmp_path):
         read_midi(tmp_path / "cut.mid")
     with pytest.raises(InputError, match="lasts"):
         read_midi(midi(tmp_path / "long.mid", on(60), mido.Message("note_off", note=60, time=2**27), ticks=1))
-    with pytest.raises(InputError, match=r"shape \(steps, 88\)"):
-        write_midi(tmp_path / "x.mid", np.zeros((3, 12)))
+    for values in (np.zeros((3, 12)), np.zeros(88), np.full((3, 88), 0.5), np.full((3, 88), np.nan)):
+        with pytest.raises(InputError, match=r"shape \(steps, 88\) and zeros and ones"):
+            write_midi(tmp_path / "x.mid", values)
+    for steps in (0, 481):
+        with pytest.raises(InputError, match=f"from 1 to 480 steps, but got {steps}"):
+            write_midi(tmp_path / "x.mid", np.ones((3, 88)), steps_per_quarter=steps)
+    assert not (tmp_path / "x.mid").exists()
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="has 0 MIDI files"):
         read_music(tmp_path / "empty")
@@ -290,22 +320,20 @@ def test_bad_midi(tmp_path):
 
 def test_the_command(tmp_path):
     write_all(tmp_path)
-    result = CliRunner().invoke(
-        app, ["data", "music", "--from", str(tmp_path / "a.json"), "--out", str(tmp_path / "m")]
-    )
+    result = invoke("data", "music", "--from", tmp_path / "a.json", "--out", tmp_path / "m")
     assert result.exit_code == 0, result.output
     assert "21-108" in result.stdout
+    files = f"--data {tmp_path}/m/train.npz --validation {tmp_path}/m/valid.npz --out {tmp_path}/m-run"
+    assert result.stdout.endswith(f"\nLearn from it: mcfo fit vrnn {files}\n")
     found = read_series(tmp_path / "m" / "train.npz")
     np.testing.assert_array_equal(found.sequences[1].observations, rolls()["train"][1])
     for arguments, message in (
         ([], "Give a file by --from"),
         (["--from", "x.npz", "--download", "jsb"], "Give a file by --from"),
         (["--download", "jbs"], "There is no data set 'jbs'"),
-        (["--from", str(tmp_path / "a.json"), "--out", str(tmp_path / "m")], "exists already"),
+        (["--from", tmp_path / "a.json", "--out", tmp_path / "m"], "exists already"),
     ):
-        result = CliRunner().invoke(app, ["data", "music", *arguments])
-        assert result.exit_code == 2
-        assert message in result.stderr
+        assert refused(invoke("data", "music", *arguments), message)
 
 
 def test_downloads_are_checked(tmp_path, monkeypatch):

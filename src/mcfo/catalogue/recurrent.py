@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import jax
@@ -19,7 +20,8 @@ from mcfo.suggestions import nearest
 _PROPOSALS = ("residual", "plain")
 
 
-def vrnn(
+def _begin(
+    kind: type[VRNN] | type[SRNN],
     sequences: list[Sequence],
     *,
     latent: int = 64,
@@ -29,31 +31,6 @@ def vrnn(
     network_seed: int = 0,
 ) -> Start:
     """Begins with an emission whose mean is the data's; a residual proposal begins near the prior."""
-    return _start(VRNN, sequences, latent, hidden, units, proposal, network_seed)
-
-
-def srnn(
-    sequences: list[Sequence],
-    *,
-    latent: int = 64,
-    hidden: int = 64,
-    units: int = 64,
-    proposal: str = "residual",
-    network_seed: int = 0,
-) -> Start:
-    """The same, with a recurrence that reads the observations alone."""
-    return _start(SRNN, sequences, latent, hidden, units, proposal, network_seed)
-
-
-def _start(
-    kind: type[VRNN] | type[SRNN],
-    sequences: list[Sequence],
-    latent: int,
-    hidden: int,
-    units: int,
-    proposal: str,
-    network_seed: int,
-) -> Start:
     for name, value in {"latent": latent, "hidden": hidden, "units": units}.items():
         if value < 1:
             raise InputError(f"The option {name} must be at least 1, but got {value}.")
@@ -76,6 +53,10 @@ def _start(
         residual=proposal == "residual",
     )
     return Start(model, law, ("model.centre", "proposal.centre"))
+
+
+vrnn = partial(_begin, VRNN)
+srnn = partial(_begin, SRNN)
 
 
 def check_recurrent(sequences: list[Sequence], options: Mapping[str, Any]) -> None:

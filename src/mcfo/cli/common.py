@@ -4,12 +4,19 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
 from mcfo.files import InputError, RunError
 from mcfo.suggestions import nearest
+
+if TYPE_CHECKING:
+    import numpy as np
+    from rich.console import Console
+
+SHOWN = 4
+"""Panels or films of a picture."""
 
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0, max=2**31 - 2)]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit.", metavar="RUN")]
@@ -26,6 +33,9 @@ RunSeed = Annotated[
 ]
 Plot = Annotated[
     Path | None, typer.Option(help="Draw a picture into this .png file; of series of pictures, a film into a .gif.")
+]
+StepsPerQuarter = Annotated[
+    int, typer.Option(help="Steps of a quarter note in MIDI files: 2 for eighths.", min=1, max=48)
 ]
 Force = Annotated[bool, typer.Option("--force", help="Write into the folder even if it exists.")]
 
@@ -79,6 +89,50 @@ def writing(path: Path, flag: str) -> Iterator[None]:
         yield
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}. Choose another file with {flag}.") from error
+
+
+class Kept(NamedTuple):
+    """The files that a command writes, as far as they were asked for: numbers, a picture, music."""
+
+    out: Path | None
+    plot: Path | None
+    midi: tuple[Path, ...]
+
+    def check(self, what: str) -> None:
+        """Refuses to work for nothing, and names that cannot be written."""
+        if not any(self):
+            fail(f"Nothing would be kept. Give a file for {what} (--out), a picture (--plot) or music (--midi).")
+        check_new_file(self.out, "--out", (".csv", ".npz"))
+        check_new_file(self.plot, "--plot", (".png", ".gif"))
+        for path in self.midi:
+            check_new_file(path, "--midi", (".mid", ".midi"))
+
+    def check_film(self, image: tuple[int, int] | None) -> None:
+        """Only pictures move."""
+        if self.plot is not None and self.plot.suffix.lower() == ".gif" and image is None:
+            raise InputError(
+                f"{self.plot}: these are no series of pictures, so that nothing moves. Draw a .png. Pictures are "
+                "`observations` of shape (series, steps, height, width) in an NPZ file."
+            )
+
+    def check_music(self, values: "np.ndarray", source: str) -> None:
+        """Only piano-rolls can be heard."""
+        from mcfo.data.music.rolls import KEYS, is_roll
+
+        if self.midi and not is_roll(values):
+            found = f"{values.shape[-1]} columns" + (" of other numbers" if values.shape[-1] == KEYS else "")
+            raise InputError(
+                f"--midi is for piano-rolls, {KEYS} columns of zeros and ones, but {source} has {found}. Leave it out, "
+                "or learn from music that mcfo data music converted."
+            )
+
+
+@contextmanager
+def written(what: str, path: Path, flag: str, console: "Console") -> Iterator[None]:
+    """Says where it is once a file is written."""
+    with writing(path, flag):
+        yield
+    console.print(f"{what}: {path}", highlight=False, soft_wrap=True, markup=False)
 
 
 def check_out(out: Path, force: bool) -> None:

@@ -1,12 +1,13 @@
 """`mcfo data`: make a data set."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from mcfo.cli.common import Force, Seed, check_known, check_out, fail, messages
+from mcfo.cli.common import Force, Seed, StepsPerQuarter, check_known, check_out, fail, messages
 
 app = typer.Typer(help="Make, convert or fetch the data set of an experiment.", no_args_is_help=True)
 
@@ -98,9 +99,7 @@ def music(
         str | None, typer.Option(help=f"Fetch one of the public data sets instead: {', '.join(_SETS)}.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the data; it must not exist yet.")] = Path("music"),
-    steps_per_quarter: Annotated[
-        int, typer.Option(help="Steps of a quarter note in MIDI files: 2 for eighths.", min=1, max=48)
-    ] = 2,
+    steps_per_quarter: StepsPerQuarter = 2,
     force: Force = False,
 ) -> None:
     """Convert polyphonic music to piano-rolls of 88 keys.
@@ -114,6 +113,10 @@ def music(
     check_out(out, force)
     with messages():
         _music(source, download, out, steps_per_quarter)
+    train, valid = (str(out / f"{split}.npz") for split in ("train", "valid"))
+    run = str(out.with_name(out.name + "-run"))
+    command = shlex.join(["mcfo", "fit", "vrnn", "--data", train, "--validation", valid, "--out", run])
+    print(f"Learn from it: {command}")
 
 
 def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: int) -> None:

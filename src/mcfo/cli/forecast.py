@@ -6,8 +6,9 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli.common import (
+    SHOWN,
     Columns,
-    Data,
+    Kept,
     OwnModel,
     OwnProposal,
     Plot,
@@ -15,25 +16,24 @@ from mcfo.cli.common import (
     RunSeed,
     Seed,
     SeriesColumn,
+    StepsPerQuarter,
     TimeColumn,
-    check_new_file,
     exists,
-    fail,
     messages,
-    writing,
+    written,
 )
 from mcfo.files import InputError
 from mcfo.suggestions import nearest
 
-_SHOWN = 4
-"""Panels or films of a picture."""
 _PAST = 100
 """Observations before the forecast that a picture shows."""
 
 
 def forecast(
     run: RunFolder,
-    data: Data,
+    data: Annotated[
+        Path, typer.Option(help="The series: a CSV file with a header, or an NPZ file; a piece of music also as .mid.")
+    ],
     steps: Annotated[int, typer.Option(help="Steps after the last observation.", min=1, max=100_000)] = 20,
     only: Annotated[
         list[str] | None, typer.Option(help="Forecast this series alone, by its name; several times for several.")
@@ -44,6 +44,14 @@ def forecast(
         Path | None, typer.Option(help="Write means and quantiles into this .csv or .npz file; it must not exist yet.")
     ] = None,
     plot: Plot = None,
+    midi: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write one piece, and after it one of its drawn futures, as music into this .mid file; it must not "
+            "exist yet."
+        ),
+    ] = None,
+    steps_per_quarter: StepsPerQuarter = 2,
     seed: Seed = 0,
     run_seed: RunSeed = None,
     model: OwnModel = None,
@@ -52,35 +60,46 @@ def forecast(
     series: SeriesColumn = None,
     time: TimeColumn = None,
 ) -> None:
-    """Forecast the series in a file with a learned model: means and quantiles as a file, and a picture."""
-    if out is None and plot is None:
-        fail("Nothing would be kept. Give a file for the numbers (--out), for a picture (--plot), or both.")
-    check_new_file(out, "--out", (".csv", ".npz"))
-    check_new_file(plot, "--plot", (".png", ".gif"))
+    """Forecast the series in a file with a learned model: means and quantiles, a picture, a piece that goes on."""
+    kept = Kept(out, plot, () if midi is None else (midi,))
+    kept.check("the numbers")
     exists(run)
     asked = {"values": columns.split(",") if columns else None, "series": series, "time": time}
     with messages():
-        _forecast(run, data, asked, only, (model, proposal), run_seed, (steps, particles, draws, seed), out, plot)
+        table = _read(data, asked, steps_per_quarter)
+        sizes = steps, particles, draws, seed
+        _forecast(run, data, table, only, (model, proposal), run_seed, sizes, kept, steps_per_quarter)
+
+
+def _read(data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
+    from mcfo.data.music.reading import MIDI, read_piece
+    from mcfo.data.tables import read_series
+
+    if data.suffix.lower() not in MIDI:
+        return read_series(data, **columns)
+    if any(columns.values()):
+        raise InputError(f"--columns, --series and --time are about CSV files. Leave them out for {data}.")
+    return read_piece(data, steps_per_quarter=steps_per_quarter)
 
 
 def _forecast(
     run: Path,
     data: Path,
-    columns: dict[str, Any],
+    table: Any,
     only: list[str] | None,
     own: tuple[str | None, str | None],
     run_seed: int | None,
     sizes: tuple[int, int, int, int],
-    out: Path | None,
-    plot: Path | None,
+    kept: Kept,
+    steps_per_quarter: int,
 ) -> None:
     import jax
     import numpy as np
     from rich.console import Console
     from rich.progress import track
 
+    from mcfo.data.music.midi import write_midi
     from mcfo.data.predictions import LEVELS, write_predictions
-    from mcfo.data.tables import read_series
     from mcfo.sequences import stack
     from mcfo.smc.filter import SMC
     from mcfo.smc.forecast import forecast as compute
@@ -88,14 +107,16 @@ def _forecast(
 
     steps, particles, draws, seed = sizes
     console = Console()
-    table = read_series(data, **columns)
     places = _places(table.names, only, data)
-    check_film(plot, table.image)
+    kept.check_film(table.image)
+    if kept.midi and len(places) > 1:
+        raise InputError(f"--midi is for one piece, but {len(places)} go on. Choose: --only {table.names[places[0]]}.")
+    kept.check_music(_past(table.sequences[places[0]]), str(data))
     saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
     learned = saved.choose(run_seed)
     # Padded to one length, so that one program serves all of them.
     batch = stack([table.sequences[place] for place in places])
-    found, kept = [], []
+    found, shown = [], []
     for number, place in enumerate(
         track(places, "Forecasting", console=console, transient=True, disable=len(places) == 1)
     ):
@@ -117,33 +138,28 @@ def _forecast(
                 "little. Use more particles.[/yellow]"
             )
         found.append((np.asarray(one.mean), np.asarray(one.quantiles(LEVELS))))
-        if len(kept) < _SHOWN:
-            kept.append((place, one))
-    if out is not None:
+        if len(shown) < SHOWN:
+            shown.append((place, one))
+    piece, future = _past(table.sequences[places[0]]), np.asarray(shown[0][1].paths.observations[0])
+    kept.check_music(future, f"the model in {run}")
+    if kept.out is not None:
         mean, quantiles = (np.stack(arrays) for arrays in zip(*found, strict=True))
-        with writing(out, "--out"):
+        with written("Forecasts", kept.out, "--out", console):
             write_predictions(
-                out,
+                kept.out,
                 series=[table.names[place] for place in places],
                 columns=table.columns,
                 mean=mean,
                 quantiles=np.moveaxis(quantiles, 1, 0),
                 image=table.image,
             )
-        console.print(f"Forecasts: {out}", highlight=False, soft_wrap=True, markup=False)
-    if plot is not None:
-        with writing(plot, "--plot"):
-            (_draw_films if table.image else _draw_fans)(plot, table, kept)
-        console.print(f"Picture: {plot}", highlight=False, soft_wrap=True, markup=False)
-
-
-def check_film(plot: Path | None, image: tuple[int, int] | None) -> None:
-    """Only pictures move."""
-    if plot is not None and plot.suffix.lower() == ".gif" and image is None:
-        raise InputError(
-            f"{plot}: these are no series of pictures, so that nothing moves. Draw a .png. Pictures are `observations` "
-            "of shape (series, steps, height, width) in an NPZ file."
-        )
+    if kept.plot is not None:
+        with written("Picture", kept.plot, "--plot", console):
+            _draw(kept.plot, table, shown)
+    for path in kept.midi:
+        with written("Music", path, "--midi", console):
+            # What is missing is silent.
+            write_midi(path, np.nan_to_num(np.concatenate([piece, future])), steps_per_quarter=steps_per_quarter)
 
 
 def _places(names: list[str], only: list[str] | None, data: Path) -> list[int]:
@@ -153,14 +169,31 @@ def _places(names: list[str], only: list[str] | None, data: Path) -> list[int]:
     return [place for place, name in enumerate(names) if only is None or name in only]
 
 
-def _draw_films(plot: Path, table: Any, kept: list[tuple[int, Any]]) -> None:
+def _draw(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
+    """Films of pictures, rolls of piano-rolls, fans of numbers."""
+    import numpy as np
+
+    from mcfo.data.music.rolls import is_roll
+
+    if table.image is not None:
+        _draw_films(plot, table, shown)
+    elif all(
+        is_roll(_past(table.sequences[place])) and is_roll(np.asarray(one.paths.observations[0]))
+        for place, one in shown
+    ):
+        _draw_rolls(plot, table, shown)
+    else:
+        _draw_fans(plot, table, shown)
+
+
+def _draw_films(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
     """The observed pictures, followed by the expected ones; below them, by one draw."""
     import numpy as np
 
-    from mcfo.reports.film import Film, draw_gif, draw_strips
+    from mcfo.reports.film import Film, draw_films
 
     films = []
-    for place, one in kept:
+    for place, one in shown:
         past = _past(table.sequences[place])
         path = one.paths.observations if one.paths.means is None else one.paths.means
         rows = {
@@ -168,17 +201,31 @@ def _draw_films(plot: Path, table: Any, kept: list[tuple[int, Any]]) -> None:
             for name, future in {"expected": one.mean, "one draw": path[0]}.items()
         }
         films.append(Film(f"series {table.names[place]}", rows, begins=len(past)))
-    (draw_gif if plot.suffix.lower() == ".gif" else draw_strips)(plot, films)
+    draw_films(plot, films)
 
 
-def _draw_fans(plot: Path, table: Any, kept: list[tuple[int, Any]]) -> None:
+def _draw_rolls(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
+    """The end of each piece, followed by one draw over the probability of each note."""
+    import numpy as np
+
+    from mcfo.reports.roll import Roll, draw_rolls
+
+    rolls = []
+    for place, one in shown:
+        past = _past(table.sequences[place])[-_PAST:]
+        notes = np.concatenate([past, np.asarray(one.paths.observations[0])])
+        rolls.append(Roll(f"piece {table.names[place]}", notes, len(past), np.asarray(one.mean)))
+    draw_rolls(plot, rolls)
+
+
+def _draw_fans(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
     """Each column of each series, as many as a picture holds."""
     import numpy as np
 
     from mcfo.reports.fan import Fan, draw_fans
 
     fans = []
-    for place, one in kept:
+    for place, one in shown:
         past = _past(table.sequences[place])[-_PAST:]
         low, quarter, _, three, high = np.asarray(one.quantiles((0.05, 0.25, 0.5, 0.75, 0.95)))
         mean = np.asarray(one.mean)
@@ -186,7 +233,7 @@ def _draw_fans(plot: Path, table: Any, kept: list[tuple[int, Any]]) -> None:
             title = column if len(table.names) == 1 else f"{column}, series {table.names[place]}"
             bands = ((0.9, low[:, number], high[:, number]), (0.5, quarter[:, number], three[:, number]))
             fans.append(Fan(title, past[:, number], mean[:, number], bands))
-    draw_fans(plot, fans[: 2 * _SHOWN])
+    draw_fans(plot, fans[: 2 * SHOWN])
 
 
 def _past(sequence: Any) -> Any:

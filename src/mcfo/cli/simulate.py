@@ -6,22 +6,20 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli.common import (
+    SHOWN,
+    Kept,
     OwnModel,
     OwnProposal,
     Plot,
     RunFolder,
     RunSeed,
     Seed,
-    check_new_file,
+    StepsPerQuarter,
     exists,
-    fail,
     messages,
-    writing,
+    written,
 )
-from mcfo.cli.forecast import check_film
 from mcfo.files import InputError
-
-_SHOWN = 4
 
 
 def simulate(
@@ -32,19 +30,33 @@ def simulate(
         Path | None, typer.Option(help="Write the series into this .csv or .npz file; it must not exist yet.")
     ] = None,
     plot: Plot = None,
+    midi: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write drawn piano-rolls as music into this .mid file; more than one, each into a file of its own: "
+            "out-1.mid, out-2.mid, ... None of them may exist yet."
+        ),
+    ] = None,
+    steps_per_quarter: StepsPerQuarter = 2,
     seed: Seed = 0,
     run_seed: RunSeed = None,
     model: OwnModel = None,
     proposal: OwnProposal = None,
 ) -> None:
-    """Draw series from a learned model: a file that mcfo reads, and a picture."""
-    if out is None and plot is None:
-        fail("Nothing would be kept. Give a file for the series (--out), for a picture (--plot), or both.")
-    check_new_file(out, "--out", (".csv", ".npz"))
-    check_new_file(plot, "--plot", (".png", ".gif"))
+    """Draw series from a learned model: a file that mcfo reads, a picture, and music."""
+    kept = Kept(out, plot, _numbered(midi, count))
+    kept.check("the series")
     exists(run)
     with messages():
-        _simulate(run, steps, count, seed, run_seed, model, proposal, out, plot)
+        _simulate(run, steps, count, seed, run_seed, (model, proposal), kept, steps_per_quarter)
+
+
+def _numbered(midi: Path | None, count: int) -> tuple[Path, ...]:
+    """A file for each piece."""
+    if midi is None or count == 1:
+        return () if midi is None else (midi,)
+    digits = len(str(count))
+    return tuple(midi.parent / f"{midi.stem}-{place:0{digits}}{midi.suffix}" for place in range(1, count + 1))
 
 
 def _simulate(
@@ -53,24 +65,24 @@ def _simulate(
     count: int,
     seed: int,
     run_seed: int | None,
-    model: str | None,
-    proposal: str | None,
-    out: Path | None,
-    plot: Path | None,
+    own: tuple[str | None, str | None],
+    kept: Kept,
+    steps_per_quarter: int,
 ) -> None:
     import jax
     import numpy as np
     from rich.console import Console
 
     from mcfo.data.archives import write_npz
+    from mcfo.data.music.midi import write_midi
     from mcfo.data.tables import write_series
     from mcfo.models.simulation import beginning
     from mcfo.sequences import Sequence
     from mcfo.training.saved import load_run
 
     console = Console()
-    saved = load_run(run, model=model, proposal=proposal)
-    check_film(plot, saved.image)
+    saved = load_run(run, model=own[0], proposal=own[1])
+    kept.check_film(saved.image)
     learned = saved.choose(run_seed)
     keys = jax.random.split(jax.random.key(seed), count)
     try:
@@ -79,35 +91,43 @@ def _simulate(
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"The model in {run} cannot make series without inputs: {error}") from error
     values = np.asarray(paths.observations)
-    if out is not None:
-        with writing(out, "--out"):
-            if out.suffix.lower() == ".csv":
-                write_series(out, [Sequence.from_values(one) for one in values], saved.columns)
+    kept.check_music(values, f"the model in {run}")
+    if kept.out is not None:
+        with written("Series", kept.out, "--out", console):
+            if kept.out.suffix.lower() == ".csv":
+                write_series(kept.out, [Sequence.from_values(one) for one in values], saved.columns)
             else:
                 shaped = values.reshape(count, steps, *(saved.image or (-1,)))
-                write_npz(out, {"observations": shaped}, compress=saved.image is not None)
-        console.print(f"Series: {out}", highlight=False, soft_wrap=True, markup=False)
-    if plot is not None:
-        with writing(plot, "--plot"):
-            _draw(plot, values[:_SHOWN], None if paths.means is None else np.asarray(paths.means[:_SHOWN]), saved)
-        console.print(f"Picture: {plot}", highlight=False, soft_wrap=True, markup=False)
+                write_npz(kept.out, {"observations": shaped}, compress=saved.image is not None)
+    if kept.plot is not None:
+        with written("Picture", kept.plot, "--plot", console):
+            _draw(kept.plot, values[:SHOWN], None if paths.means is None else np.asarray(paths.means[:SHOWN]), saved)
+    for path, roll in zip(kept.midi, values, strict=False):
+        with written("Music", path, "--midi", console):
+            write_midi(path, roll, steps_per_quarter=steps_per_quarter)
 
 
 def _draw(plot: Path, values: Any, means: Any, saved: Any) -> None:
     import numpy as np
 
+    from mcfo.data.music.rolls import is_roll
     from mcfo.reports.fan import Fan, draw_fans
-    from mcfo.reports.film import Film, draw_gif, draw_strips
+    from mcfo.reports.film import Film, draw_films
+    from mcfo.reports.roll import Roll, draw_rolls
 
-    if saved.image is None:
+    expected = [None] * len(values) if means is None else means
+    drawn = [(f"draw {place}", *both) for place, both in enumerate(zip(values, expected, strict=True), 1)]
+    if saved.image is not None:
+        films = []
+        for title, one, mean in drawn:
+            rows = {"drawn": one} if mean is None else {"expected": mean, "drawn": one}
+            films.append(Film(title, {name: row.reshape(-1, *saved.image) for name, row in rows.items()}))
+        draw_films(plot, films)
+    elif is_roll(values):
+        draw_rolls(plot, [Roll(title, one, probabilities=mean) for title, one, mean in drawn])
+    else:
         fans = [
             Fan(column, np.empty(0), draws=tuple(one[:, number] for one in values))
             for number, column in enumerate(saved.columns)
         ]
-        draw_fans(plot, fans[: 2 * _SHOWN])
-        return
-    films = []
-    for number, one in enumerate(values):
-        rows = {"drawn": one} if means is None else {"expected": means[number], "drawn": one}
-        films.append(Film(f"draw {number + 1}", {name: row.reshape(-1, *saved.image) for name, row in rows.items()}))
-    (draw_gif if plot.suffix.lower() == ".gif" else draw_strips)(plot, films)
+        draw_fans(plot, fans[: 2 * SHOWN])

@@ -37,6 +37,11 @@ class _Recurrent(Model):
     emission_network: MLP
     centre: Float[Array, " dimensions"]
 
+    @staticmethod
+    @abc.abstractmethod
+    def _widths(hidden: int, units: int) -> tuple[int, int]:
+        """How much the LSTM and the prior read."""
+
     @abc.abstractmethod
     def _state(self, memory: Recurrence) -> Float[Array, " state"]:
         """What the prior reads."""
@@ -50,13 +55,20 @@ class _Recurrent(Model):
         hidden: int = 64,
         units: int = 64,
         frequencies: Numbers | None = None,
-        reads_latents: bool,
     ):
+        """**Arguments:**
+
+        - `dimensions`, `latent`, `hidden`: the sizes of x_t, of z_t and of h_t.
+        - `units`: of the one hidden layer of every network, and of what the encoders give.
+        - `frequencies`: how often each dimension of x is one. The emission begins with these, and the encoder reads
+          what differs from them; 0.5, and x itself, unless given. They are not meant to be learned.
+        """
+        of_cell, of_prior = self._widths(hidden, units)
         keys = jax.random.split(key, 5)
         self.observation_encoder = MLP(dimensions, units, units, key=keys[0])
         self.latent_encoder = MLP(latent, units, units, key=keys[1])
-        self.cell = eqx.nn.LSTMCell(2 * units if reads_latents else units, hidden, key=keys[2])
-        self.prior_network = MLP(hidden if reads_latents else hidden + units, units, 2 * latent, key=keys[3])
+        self.cell = eqx.nn.LSTMCell(of_cell, hidden, key=keys[2])
+        self.prior_network = MLP(of_prior, units, 2 * latent, key=keys[3])
         emission = MLP(hidden + units, units, dimensions, key=keys[4])
         given = jnp.full(dimensions, 0.5) if frequencies is None else jnp.asarray(frequencies, float)
         self.centre = jnp.zeros(dimensions) if frequencies is None else given
@@ -92,32 +104,11 @@ class VRNN(_Recurrent):
     the paper's. Chung et al. (2015); Chen et al. (2021), section 4.4.
     """
 
-    def __init__(
-        self,
-        dimensions: int,
-        *,
-        key: Key,
-        latent: int = 64,
-        hidden: int = 64,
-        units: int = 64,
-        frequencies: Numbers | None = None,
-    ):
-        """**Arguments:**
+    __init__ = _Recurrent.__init__  # which type checkers would else take for that of a dataclass
 
-        - `dimensions`, `latent`, `hidden`: the sizes of x_t, of z_t and of h_t.
-        - `units`: of the one hidden layer of every network, and of what the encoders give.
-        - `frequencies`: how often each dimension of x is one. The emission begins with these, and the encoder reads
-          what differs from them; 0.5, and x itself, unless given. They are not meant to be learned.
-        """
-        super().__init__(
-            dimensions,
-            key=key,
-            latent=latent,
-            hidden=hidden,
-            units=units,
-            frequencies=frequencies,
-            reads_latents=True,
-        )
+    @staticmethod
+    def _widths(hidden: int, units: int) -> tuple[int, int]:
+        return 2 * units, hidden
 
     def _state(self, memory: Recurrence) -> Float[Array, " state"]:
         return memory.output
@@ -138,26 +129,11 @@ class SRNN(_Recurrent):
     The recurrence reads the observations alone; the latents are a chain beside it. Fraccaro et al. (2016).
     """
 
-    def __init__(
-        self,
-        dimensions: int,
-        *,
-        key: Key,
-        latent: int = 64,
-        hidden: int = 64,
-        units: int = 64,
-        frequencies: Numbers | None = None,
-    ):
-        """**Arguments:** those of [`VRNN`][]."""
-        super().__init__(
-            dimensions,
-            key=key,
-            latent=latent,
-            hidden=hidden,
-            units=units,
-            frequencies=frequencies,
-            reads_latents=False,
-        )
+    __init__ = _Recurrent.__init__  # which type checkers would else take for that of a dataclass
+
+    @staticmethod
+    def _widths(hidden: int, units: int) -> tuple[int, int]:
+        return units, hidden + units
 
     def _state(self, memory: Recurrence) -> Float[Array, " state"]:
         assert memory.latent is not None

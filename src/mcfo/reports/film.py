@@ -46,6 +46,11 @@ def show_strip(axis: Any, frames: np.ndarray, *, low: float = 0.0, high: float =
         spine.set_linewidth(0.4)
 
 
+def draw_films(path: Path, films: Listing[Film]) -> Path:
+    """A film that moves where the name ends in .gif, else strips."""
+    return (draw_gif if path.suffix.lower() == ".gif" else draw_strips)(path, films)
+
+
 def draw_strips(path: Path, films: Listing[Film]) -> Path:
     """A PNG picture: one panel for each film, its rows below each other, at most twenty frames of each."""
     rows = [(film, name, frames) for film in films for name, frames in film.rows.items()]

@@ -8,7 +8,7 @@ from pathlib import Path
 import mido
 import numpy as np
 
-from mcfo.data.music.rolls import KEYS, LOWEST, check_note
+from mcfo.data.music.rolls import KEYS, LOWEST, check_note, is_roll
 from mcfo.files import InputError, write_atomically
 
 _TICKS = 480
@@ -68,24 +68,31 @@ def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple
 
 
 def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beats_per_minute: float = 100.0) -> None:
-    """Writes a piano-roll as music: a note that sounds at consecutive steps is held."""
+    """Writes a piano-roll, (steps, 88) of zeros and ones, as music; the same bytes for the same roll.
+
+    A key that sounds at consecutive steps is one note, held. Silence before the first note and after the last one is
+    in the file, as the time of that note and of the track's end.
+    """
     roll = np.asarray(roll)
-    if roll.ndim != 2 or roll.shape[1] != KEYS:
-        raise InputError(f"A piano-roll has shape (steps, {KEYS}), but got {roll.shape}.")
-    padded = np.pad(roll.astype(bool), ((1, 1), (0, 0))).astype(np.int8)
-    steps, keys = np.nonzero(np.diff(padded, axis=0))
-    changes = np.diff(padded, axis=0)[steps, keys]
+    if roll.ndim != 2 or not is_roll(roll) or np.isnan(roll).any():
+        raise InputError(f"A piano-roll has shape (steps, {KEYS}) and zeros and ones, but got shape {roll.shape}.")
+    if not 1 <= steps_per_quarter <= _TICKS:
+        raise InputError(f"A quarter note has from 1 to {_TICKS} steps, but got {steps_per_quarter}.")
+    # Whole ticks for each step, so that nothing drifts where a quarter note has seven steps, say.
     ticks = _TICKS // steps_per_quarter
+    padded = np.pad(roll.astype(np.int8), ((1, 1), (0, 0)))
+    changes = np.diff(padded, axis=0)
+    steps, keys = np.nonzero(changes)
     track = mido.MidiTrack()
     track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(beats_per_minute)))
     track.append(mido.Message("program_change", program=0))
     before = 0
     # Within a step, what ends comes first.
-    for step, change, key in sorted(zip(steps.tolist(), changes.tolist(), keys.tolist(), strict=True)):
+    for step, change, key in sorted(zip(steps.tolist(), changes[steps, keys].tolist(), keys.tolist(), strict=True)):
         kind = "note_on" if change > 0 else "note_off"
         track.append(mido.Message(kind, note=key + LOWEST, velocity=70, time=(step - before) * ticks))
         before = step
     track.append(mido.MetaMessage("end_of_track", time=(len(roll) - before) * ticks))
     content = io.BytesIO()
-    mido.MidiFile(type=0, ticks_per_beat=_TICKS, tracks=[track]).save(file=content)
+    mido.MidiFile(type=0, ticks_per_beat=ticks * steps_per_quarter, tracks=[track]).save(file=content)
     write_atomically(path, content.getvalue())

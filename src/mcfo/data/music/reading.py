@@ -12,11 +12,14 @@ from mcfo.data.archives import load_arrays
 from mcfo.data.music.midi import read_midi
 from mcfo.data.music.pickles import read_pickle
 from mcfo.data.music.rolls import KEYS, SPLITS, Splits, checked, rolls_from_notes
+from mcfo.data.tables import Table
 from mcfo.files import InputError
+from mcfo.sequences import Sequence
 
 _SHARES = (0.6, 0.2, 0.2)
 """Of the files of a folder that has no folders for the splits."""
-_MIDI = (".mid", ".midi")
+MIDI = (".mid", ".midi")
+"""How the names of MIDI files end."""
 
 
 def read_music(path: Path, *, steps_per_quarter: int = 2) -> Splits:
@@ -38,6 +41,15 @@ def read_music(path: Path, *, steps_per_quarter: int = 2) -> Splits:
         return checked(_read(path, steps_per_quarter), str(path))
     except OSError as error:
         raise InputError(f"Cannot read {error.filename or path}: {error.strerror or error}.") from error
+
+
+def read_piece(path: Path, *, steps_per_quarter: int = 2) -> Table:
+    """One MIDI file as a table of one series, named as the file is."""
+    try:
+        roll = read_midi(path, steps_per_quarter=steps_per_quarter)
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    return Table([Sequence.from_values(roll)], [path.stem], [f"x{place + 1}" for place in range(KEYS)])
 
 
 def _read(path: Path, steps_per_quarter: int) -> Splits:
@@ -145,4 +157,4 @@ def _read_folder(path: Path, steps_per_quarter: int) -> Splits:
 
 
 def _midi_files(folder: Path) -> list[Path]:
-    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in _MIDI) if folder.is_dir() else []
+    return sorted(file for file in folder.rglob("*") if file.suffix.lower() in MIDI) if folder.is_dir() else []

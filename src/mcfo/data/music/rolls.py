@@ -60,6 +60,11 @@ def statistics(rolls: Listing[np.ndarray]) -> Statistics:
     )
 
 
+def is_roll(values: np.ndarray) -> bool:
+    """Whether these can be piano-rolls, (..., steps, 88) of zeros and ones; NaN is missing."""
+    return values.ndim >= 2 and values.shape[-1] == KEYS and bool(np.all(np.isin(values, (0, 1)) | np.isnan(values)))
+
+
 def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
     """Pieces, steps and MIDI numbers as nested lists, checked, as piano-rolls; `where` names them in errors."""
     if not _is_list(pieces):

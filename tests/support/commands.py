@@ -1,0 +1,20 @@
+"""The command line in this process."""
+
+from typer.testing import CliRunner
+
+from mcfo.cli.main import app
+
+SMALL = ["--steps", "4", "--particles", "5", "--batch", "2", "--log-every", "2", "--devices", "1"]
+"""A fit that is over at once. JAX has started with one device here, so that no other number would do."""
+
+
+def invoke(*arguments):
+    return CliRunner().invoke(app, [str(one) for one in arguments])
+
+
+def refused(result, message):
+    """Whether a command ended with this message alone, and code 2."""
+    assert result.exit_code == 2, result.output
+    assert message in " ".join(result.stderr.split())
+    assert result.stderr.startswith("mcfo: ")
+    return True
