@@ -68,7 +68,7 @@ def test_the_cuts_pad_least():
             if min(high - low for low, high in itertools.pairwise((0, *cuts, len(lengths)))) >= batch
         )
         assert padded(buckets) == best
-        assert sorted(sum(numbers(buckets), [])) == list(range(len(lengths)))
+        assert sorted(itertools.chain(*numbers(buckets))) == list(range(len(lengths)))
         assert sum(map(steps_of, buckets)) == sum(lengths)
     assert numbers(as_buckets(series, most=1)) == [list(range(8))]
     for batch in as_buckets(series, most=4, multiple=2):

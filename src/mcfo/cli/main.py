@@ -10,6 +10,7 @@ from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
 from mcfo.cli.forecast import forecast
+from mcfo.cli.programs import keep_programs
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
@@ -45,4 +46,5 @@ app.add_typer(data, name="data")
 
 
 def main() -> None:
+    keep_programs()
     app()
