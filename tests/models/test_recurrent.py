@@ -133,3 +133,18 @@ def test_the_recurrence_learns_across_time_and_windows_cut_it():
     np.testing.assert_allclose(
         cut[1].network.layers[0].weight, whole[1].network.layers[0].weight, rtol=1e-9, atol=1e-11
     )
+
+
+@pytest.mark.slow
+def test_windows_bound_the_memory_of_long_pieces():
+    model, proposal = small()
+
+    def temporary(steps, window):
+        piece = stack([Sequence.from_values(np.tile(VALUES, (steps // 6 + 1, 1))[:steps])])
+        objective = mcfo.mcfo(20).in_windows(window)
+        program = jax.jit(lambda key: ascent(objective, model, proposal, piece, key)[0])
+        return program.lower(jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
+
+    short, long, whole = temporary(200, 20), temporary(2000, 20), temporary(2000, None)
+    # What is kept for each step (of one particle's size, and the encoder's) grows with the piece, the pass does not.
+    assert long - short < 0.1 * (whole - short)
