@@ -50,21 +50,22 @@ def run(out: Path, size: Preset, *, preset: str, seed: int, command: str, data: 
     key = jax.random.fold_in(jax.random.key(seed), 1)
     outcomes = Outcomes(run_all(size, problems, out / "runs", key=key, console=console, devices=devices))
     baselines = {name: problem.baselines() for name, problem in problems.items()}
-    of_baselines = [
-        (data, name, 0, "test_nll", value) for data, found in baselines.items() for name, value in found.items()
-    ]
+    known = [(name, value, data) for data, found in baselines.items() for name, value in found.items()]
     write_table(
         out / "results.csv",
         Row._fields,
         [
             *(row for one in outcomes.learned for row in one.rows()),
-            *(Row(data, name, 0, 0, 0, metric, value) for data, name, _, metric, value in of_baselines),
+            *(Row(name, 0, 0, 0, "test_nll", value, data) for name, value, data in known),
         ],
     )
     write_table(
         out / "summary.csv",
         Summary._fields,
-        [*outcomes.summary(), *(Summary(*row, math.nan, 0) for row in of_baselines)],
+        [
+            *outcomes.summary(),
+            *(Summary(name, 0, "test_nll", value, math.nan, 0, data) for name, value, data in known),
+        ],
     )
     with console.status("Drawing the figures"):
         pictures = {"curves": draw_curves(out / "figures" / "curves.png", outcomes, baselines)}

@@ -18,25 +18,25 @@ _FOLLOWED = ("log_evidence_per_step", "ess", "validation_nll_per_step", "validat
 class Row(NamedTuple):
     """One number of a run, at a step; of the step 0 are those of baselines."""
 
-    data: str
     method: str
     particles: int
     seed: int
     step: int
     metric: str
     value: float
+    data: str
 
 
 class Summary(NamedTuple):
     """One number of a method: its mean, and its spread over the evaluations and the seeds."""
 
-    data: str
     method: str
     particles: int
     metric: str
     mean: float
     std: float
     seeds: int
+    data: str
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,14 @@ class Learned:
 
     def rows(self) -> Iterable[Row]:
         """The curves in long form, and the numbers at the best step."""
+        data, *run = self.job
         for line in self.lines:
             for metric in _FOLLOWED:
                 if line.get(metric) is not None:
-                    yield Row(*self.job, line["step"], metric, line[metric])
+                    yield Row(*run, line["step"], metric, line[metric], data)
         for metric, values in self.numbers().items():
             for value in values:
-                yield Row(*self.job, self.best_step, metric, float(value))
+                yield Row(*run, self.best_step, metric, float(value), data)
 
 
 class Outcomes:
@@ -119,4 +120,4 @@ class Outcomes:
             runs = self.runs(*place)
             for metric in runs[0].numbers():
                 found = self.of(*place, metric)
-                yield Summary(*place, metric, found.mean, found.spread, len(runs))
+                yield Summary(*place[1:], metric, found.mean, found.spread, len(runs), place[0])
