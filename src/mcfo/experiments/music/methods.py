@@ -92,8 +92,8 @@ def cost(job: Job, course: Course, mean_length: float) -> float:
     return course.steps * course.batch * mean_length * job.particles * passes
 
 
-_JSB = Course(steps=2000, batch=16, rate=1e-3)
-_NOTTINGHAM = Course(steps=2000, batch=16, rate=1e-3)
+_JSB = Course(steps=1600, batch=16, rate=2e-3)
+_NOTTINGHAM = Course(steps=1200, batch=16, rate=2e-3)
 _MUSEDATA = Course(steps=2000, batch=16, rate=1e-3, window=200)
 _PIANO_MIDI = Course(steps=1000, batch=8, rate=1e-3, window=200)
 
