@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -39,11 +40,13 @@ class MLP(eqx.Module):
         )
         self.activation = activation
 
-    def __call__(self, values: Float[Array, " inputs"]) -> Float[Array, " outputs"]:
-        *hidden, last = self.layers
-        for layer in hidden:
-            values = self.activation(layer(values))
-        return last(values)
+    def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
+        """The outputs, for inputs in one part or in several."""
+        first, *others = self.layers
+        values = multiply(first.weight, *parts) + first.bias
+        for layer in others:
+            values = layer(self.activation(values))
+        return values
 
     def with_bias(self, bias: Vector) -> MLP:
         """The same network with another bias in its last layer."""
@@ -72,6 +75,13 @@ class MLP(eqx.Module):
 
     def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
         return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)
+
+
+def multiply(weight: Float[Array, "outputs inputs"], *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
+    """weight @ concatenate(parts). What all particles share is multiplied once for them, if it is a part of its own."""
+    ends = list(itertools.accumulate(len(part) for part in parts))
+    columns = jnp.split(weight, ends[:-1], axis=1)
+    return sum(block @ part for block, part in zip(columns[1:], parts[1:], strict=True)) + columns[0] @ parts[0]
 
 
 def _without(count: int) -> Callable[[Any], Any]:

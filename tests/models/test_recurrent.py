@@ -10,8 +10,10 @@ from scipy import special, stats
 
 import mcfo
 from mcfo import SMC, Sequence, stack
-from mcfo.models.recurrent import SRNN, VRNN
+from mcfo.gradients.lanes import is_deep
+from mcfo.models.recurrent import SRNN, VRNN, Recurrence
 from mcfo.proposals.recurrent import RecurrentProposal
+from mcfo.types import Inputs, Latent, Memory, Observation
 from support.gradients import ascent
 
 FREQUENCIES = np.array([0.1, 0.5, 0.8])
@@ -133,6 +135,44 @@ def test_the_recurrence_learns_across_time_and_windows_cut_it():
     np.testing.assert_allclose(
         cut[1].network.layers[0].weight, whole[1].network.layers[0].weight, rtol=1e-9, atol=1e-11
     )
+
+
+class Counting(VRNN):
+    """Counts its steps in its memory, to no effect."""
+
+    def start(self, inputs: Inputs) -> Recurrence:
+        return super().start(inputs)._replace(latent=jnp.zeros((), jnp.int32))
+
+    def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Recurrence:
+        return super().advance(memory, latent, observation)._replace(latent=memory.latent + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "steps", "options"),
+    [
+        (VRNN, 6, {"phi": "dreg"}),
+        (VRNN, 6, {"theta": "fisher"}),
+        (SRNN, 6, {}),
+        (Counting, 6, {}),
+        (VRNN, 1, {}),
+    ],
+)
+def test_large_recurrent_models_have_the_gradients_of_ordinary_reverse_mode(kind, steps, options):
+    model = kind(3, key=jax.random.key(0), latent=4, hidden=8, units=12, frequencies=FREQUENCIES)
+    proposal = RecurrentProposal(3, 4, 8, key=jax.random.key(1), units=12, centre=FREQUENCIES)
+    assert is_deep(model, proposal)
+    pieces = [Sequence.from_values(VALUES[:steps], number=0), Sequence.from_values(VALUES[: min(4, steps)], number=1)]
+
+    def gradient(objective):
+        gradients, run = eqx.filter_jit(ascent)(objective, model, proposal, stack(pieces), jax.random.key(0))
+        return ravel_pytree(eqx.filter(gradients, eqx.is_inexact_array))[0], run.log_evidence
+
+    found, evidence = gradient(mcfo.mcfo(5, **options))
+    wanted, same = gradient(mcfo.mcfo(5, frugal=True, **options))
+    np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
+    np.testing.assert_allclose(evidence, same, rtol=1e-12)
+    assert np.abs(found).max() > 1e-3
 
 
 @pytest.mark.slow

@@ -111,6 +111,9 @@ def go_through(
     memory, carried, parents = move.memory, move.carried, move.carried
     if strand is not None:
         memory, parents = inherit(strand.memory, move.ancestors), strand.log_weights
+        if move.memory is not None:
+            # The compiler does not see that two variables of a loop are equal, and would compute with both.
+            memory = with_gradient_of(move.memory, memory)
         if flow.latents == "all":
             uniform = uniform_log_weights(len(move.ancestors), move.carried.dtype)
             carried = jnp.where(move.resampled, uniform, strand.log_weights)
@@ -190,6 +193,17 @@ def _extend(flow: Flow, model: Model, proposal: Proposal, frame: Frame, laws: An
         return drawn._replace(memory=later.memory)
 
     return extend
+
+
+@jax.custom_jvp
+def with_gradient_of(values: Any, others: Any) -> Any:
+    """The values, with the gradient of others in their place: also where these are not finite."""
+    return values
+
+
+@with_gradient_of.defjvp
+def _(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[1]
 
 
 @jax.custom_jvp

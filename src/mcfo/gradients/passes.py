@@ -59,9 +59,10 @@ def differentiable_run(
         # What goes through other particles than the filter's shares nothing with its run.
         shares = isinstance(sampler, SMC) and not any(_thins_to(lane) for lane in lanes)
         stays = all(has_local_densities(lane.rule, model) for lane in lanes)
-        if shares and stays and batch.observations.shape[1] > 1:
+        several = batch.observations.shape[1] > 1
+        if shares and stays and several:
             return early((model, proposal), kept, sampler, lanes, batch, key)
-        if not local:
+        if several and not local:
             return early((model, proposal), reversed_, sampler, lanes, batch, key)
     if local:
         return batched(sampler, lanes, model, proposal, batch, key)

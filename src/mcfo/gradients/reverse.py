@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from mcfo.gradients.early import Gradient, repaired, whole
+from mcfo.gradients.early import Gradient, contexts_of, repaired, whole, with_contexts, with_encoder
 from mcfo.gradients.flow import Strand, frozen, go_through, is_dead
 from mcfo.gradients.lanes import Lane, is_local, sides, thinned
+from mcfo.gradients.linear import linearised_recurrence
 from mcfo.gradients.moves import Data, Run, Sampler, Source, finish, make_source, read_data
 from mcfo.gradients.rules import SEQUENCES, PathRule
 from mcfo.models.base import Model
@@ -56,7 +57,7 @@ class Reverse:
         """The first step, its surrogate, and what is kept of it."""
         nothing = [None] * len(self._lanes)
         state, record, move = self._source.first(frozen(first.frames))
-        strands, terms = self._all_lanes(Strands(state, nothing, nothing), first, move, True)
+        strands, terms = self.along(Strands(state, nothing, nothing), first, move, True)
         return strands, terms, Seen(record, jnp.any(is_dead(move)))
 
     def follow(self, strands: Strands, rest: Data, given: Any, *, frugal: bool = False) -> tuple[Strands, Scalar, Seen]:
@@ -66,7 +67,7 @@ class Reverse:
             strands, surrogate = carry
             data, given = now
             state, record, move = self._source.next(strands.state, given, frozen(data.frames))
-            strands, terms = self._all_lanes(strands._replace(state=state), data, move, False)
+            strands, terms = self.along(strands._replace(state=state), data, move, False)
             return (strands, surrogate + terms), Seen(record, jnp.any(is_dead(move)))
 
         body = jax.checkpoint(body) if frugal else body
@@ -86,16 +87,17 @@ class Reverse:
             start=jnp.zeros((), last.dtype),
         )
 
-    def _all_lanes(self, strands: Strands, now: Data, moves: Move, first: bool) -> tuple[Strands, Scalar]:
+    def along(self, strands: Strands, now: Data, moves: Move, first: bool) -> tuple[Strands, Scalar]:
+        """One step of every lane, and its surrogate."""
         flows, rules, terms = [], [], jnp.zeros((), moves.carried.dtype)
         for lane, flow, held in zip(self._lanes, strands.flows, strands.rules, strict=True):
-            flow, held, term = self._along(lane, flow, held, now, moves, first)
+            flow, held, term = self._along_one(lane, flow, held, now, moves, first)
             flows.append(flow)
             rules.append(held)
             terms = terms + jnp.sum(term)
         return Strands(strands.state, flows, rules), terms
 
-    def _along(self, lane: Lane, flow: Any, held: Any, now: Data, moves: Move, first: bool):
+    def _along_one(self, lane: Lane, flow: Any, held: Any, now: Data, moves: Move, first: bool):
         model, proposal = self._modules
         local = is_local(lane.rule, model)
 
@@ -146,13 +148,51 @@ def in_reverse(
 def reversed_(
     live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, key: Key
 ) -> tuple[Gradient, Run]:
-    """Ordinary reverse mode, for gradients that cross time."""
+    """Reverse mode, for gradients that cross time; each step is linearised where the sampler makes it."""
+    modules = whole(live, constant)
+    data = read_data(modules[1], batch)
+    source = make_source(sampler, *modules, batch, data.frames, key)
+    first, rest = split_first(data)
+    state, first_record, first_move = source.first(frozen(first.frames))
+    nothing = [None] * len(lanes)
 
-    def surrogate(live: Any, stand_in: bool) -> tuple[Scalar, tuple[Run, Bool[Array, ""]]]:
-        total, run, anyone = in_reverse(
-            sampler, lanes, *whole(live, constant), batch, key, frugal=False, stand_in=stand_in
-        )
-        return total, (run, anyone)
+    def steps(live: Any) -> Reverse:
+        return Reverse(source, lanes, *whole(live, constant), key, stand_in=False)
 
-    gradients, (run, anyone) = jax.grad(surrogate, has_aux=True)(live, False)
-    return repaired(anyone, gradients, lambda: jax.grad(surrogate, has_aux=True)(live, True)[0]), run
+    def begin(live: Any, contexts: Any) -> tuple[Any, Scalar]:
+        now = with_contexts(first, contexts)
+        strands, term = steps(live).along(Strands(state, nothing, nothing), now, first_move, True)
+        return strands[1:], term
+
+    def body(state: Any, strand: Any, now: Any) -> tuple[Any, Any, Seen]:
+        data, given = now
+        state, record, move = source.next(state, given, frozen(data.frames))
+
+        def function(live: Any, contexts: Any, strand: Any) -> tuple[Any, Scalar]:
+            strands, term = steps(live).along(Strands(state, *strand), with_contexts(data, contexts), move, False)
+            return strands[1:], term
+
+        return state, function, Seen(record, jnp.any(is_dead(move)))
+
+    def again() -> tuple[Gradient, Run]:
+        """Ordinary reverse mode through the scan: dead particles have a stand-in in it."""
+
+        def surrogate(live: Any) -> tuple[Scalar, Run]:
+            return in_reverse(sampler, lanes, *whole(live, constant), batch, key)[:2]
+
+        return jax.grad(surrogate, has_aux=True)(live)
+
+    (strand, term), pull_first = jax.vjp(begin, live, contexts_of(first))
+    if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(strand)):
+        return again()  # a memory that counts cannot be linearised
+    (state, strand), seen, back = linearised_recurrence(
+        body, state, strand, (rest, source.rest), live, contexts_of(rest)
+    )
+    ended = jax.grad(lambda strand: steps(live).finish(Strands(state, *strand)))(strand)
+    gradients, contexts, begun = back(ended)
+    first_gradients, first_contexts = pull_first((begun, jnp.ones_like(term)))
+    gradients = jax.tree.map(jnp.add, gradients, first_gradients)
+    contexts = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first_contexts, contexts)
+    gradients = with_encoder(gradients, contexts, live, constant, batch)
+    anyone = jnp.any(is_dead(first_move)) | jnp.any(seen.dead)
+    return repaired(anyone, gradients, lambda: again()[0]), finish(source, first_record, seen.record)

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from mcfo.models.base import Model
-from mcfo.networks import MLP
+from mcfo.networks import MLP, multiply
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers, Observation
 
 _RAISED = 0.25
@@ -118,8 +118,7 @@ class VRNN(_Recurrent):
         return Recurrence(zeros, zeros, None)
 
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Recurrence:
-        read = jnp.concatenate([self._observed(observation), self._encoded(latent)])
-        return Recurrence(*self.cell(read, (memory.output, memory.cell)), None)
+        return Recurrence(*_lstm(self.cell, memory, self._observed(observation), self._encoded(latent)), None)
 
 
 class SRNN(_Recurrent):
@@ -145,6 +144,14 @@ class SRNN(_Recurrent):
 
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Recurrence:
         return Recurrence(*self.cell(self._observed(observation), (memory.output, memory.cell)), latent)
+
+
+def _lstm(cell: eqx.nn.LSTMCell, memory: Recurrence, *parts: Float[Array, " _"]) -> tuple[Array, Array]:
+    """The next output and cell, for inputs in several parts."""
+    gates = multiply(cell.weight_ih, *parts) + cell.weight_hh @ memory.output + cell.bias
+    enter, stay, new, show = jnp.split(gates, 4)
+    state = jax.nn.sigmoid(stay) * memory.cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
+    return jax.nn.sigmoid(show) * jnp.tanh(state), state
 
 
 def raised_normal(parameters: Float[Array, " twice_size"], around: Any = 0.0) -> Distribution:

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from mcfo.gradients.flow import with_gradient_of
 from mcfo.gradients.lanes import Lane, is_local
 from mcfo.gradients.moves import Run, Sampler
 from mcfo.gradients.names import RULES
@@ -226,7 +227,7 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Sequenc
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False), Lane(phi.rule, False, True)), key)
     count = len(batch.observations)
     bound = jax.lax.stop_gradient(jnp.mean(result.log_evidence))
-    return _with_gradient_of(-bound, -surrogate / count), jax.lax.stop_gradient(result)
+    return with_gradient_of(-bound, (-surrogate / count).astype(bound.dtype)), jax.lax.stop_gradient(result)
 
 
 def _are_one(objective: Objective) -> bool:
@@ -234,15 +235,3 @@ def _are_one(objective: Objective) -> bool:
     theta, phi = objective.theta, objective.phi
     given = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
     return given and type(theta.rule) is FilterScore and theta.rule.thins_to is None
-
-
-@jax.custom_jvp
-def _with_gradient_of(value: Scalar, surrogate: Scalar) -> Scalar:
-    """The value, with the surrogate's gradient: also where the surrogate is not finite."""
-    return value
-
-
-@_with_gradient_of.defjvp
-def _(primals, tangents):
-    value, _ = primals
-    return value, tangents[1].astype(value.dtype)

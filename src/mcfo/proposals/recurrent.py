@@ -69,5 +69,5 @@ class RecurrentProposal(Proposal):
     def _law(self, prior: Any, output: Float[Array, " hidden"], context: Context) -> Distribution:
         features, seen = context
         around = prior.mean if self.residual else 0.0
-        law: Any = raised_normal(self.network(jnp.concatenate([output, features])), around)
+        law: Any = raised_normal(self.network(output, features), around)
         return unless_blind(law, prior, seen)

@@ -35,7 +35,7 @@ def run_all(
             preset, courses[job.data], problems[job.data], job, jobs[job], folder, key=key, listener=share,
             devices=devices,
         )  # fmt: skip
-        console.print(found.sentence(), highlight=False)
+        console.print(found.sentence(), highlight=False, soft_wrap=True)
         return found
 
     costs = {job: cost(job, courses[job.data], problems[job.data].mean_length) for job in jobs}

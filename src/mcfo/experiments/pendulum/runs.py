@@ -29,7 +29,7 @@ def run_all(preset: Preset, problem: Problem, folder: Path, *, key: Key, console
 
     def work(job: tuple[str, int, int], share: Share) -> Learned:
         found = learn(preset, problem, *job, jobs[job], folder, key=key, listener=share)
-        console.print(found.sentence(), highlight=False)
+        console.print(found.sentence(), highlight=False, soft_wrap=True)
         return found
 
     costs = {job: cost(objective) for job, objective in jobs.items()}
