@@ -33,6 +33,7 @@ bench: $(READY) ## Measure time and memory (a few minutes; best on a quiet machi
 	@$(BIN)/python benchmarks/gradients.py
 	@$(BIN)/python benchmarks/training.py
 	@$(BIN)/python benchmarks/pendulum.py
+	@$(BIN)/python benchmarks/vrnn.py
 
 lint: $(READY) ## Check format, style and types
 	@$(BIN)/ruff format --check .

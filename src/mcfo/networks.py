@@ -43,6 +43,7 @@ class MLP(eqx.Module):
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
         """The outputs, for inputs in one part or in several."""
         first, *others = self.layers
+        assert first.bias is not None
         values = multiply(first.weight, *parts) + first.bias
         for layer in others:
             values = layer(self.activation(values))

@@ -148,6 +148,7 @@ class SRNN(_Recurrent):
 
 def _lstm(cell: eqx.nn.LSTMCell, memory: Recurrence, *parts: Float[Array, " _"]) -> tuple[Array, Array]:
     """The next output and cell, for inputs in several parts."""
+    assert cell.bias is not None
     gates = multiply(cell.weight_ih, *parts) + cell.weight_hh @ memory.output + cell.bias
     enter, stay, new, show = jnp.split(gates, 4)
     state = jax.nn.sigmoid(stay) * memory.cell + jax.nn.sigmoid(enter) * jnp.tanh(new)

@@ -36,7 +36,7 @@ class Problem(NamedTuple):
         key given whether it sounded a step before."""
         train, test = self.rolls["train"], self.rolls["test"]
         total = sum(map(len, test))
-        frequency = _share(sum(roll.sum(0) for roll in train), sum(map(len, train)))
+        frequency = _share(np.sum([roll.sum(0) for roll in train], axis=0), sum(map(len, train)))
         static = -sum(_log_mass(roll, frequency).sum() for roll in test) / total
         before = np.concatenate([roll[:-1] for roll in train])
         after = np.concatenate([roll[1:] for roll in train])
@@ -53,7 +53,7 @@ def make_problem(folder: Path, name: str, *, transposed: int) -> Problem:
     rolls = read_music(_file(folder, name))
     shifts = range(-transposed, transposed + 1)
     train = [shifted for roll in rolls["train"] for shift in shifts if (shifted := transpose(roll, shift)) is not None]
-    return Problem(*(_sequences(pieces) for pieces in (train, rolls["valid"], rolls["test"])), rolls)
+    return Problem(_sequences(train), _sequences(rolls["valid"]), _sequences(rolls["test"]), rolls)
 
 
 def find_folder(given: Path | None, names: list[str]) -> Path:

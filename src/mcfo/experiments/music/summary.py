@@ -88,14 +88,14 @@ class Learned:
 
     def rows(self) -> Iterable[Row]:
         """The curves in long form, and the numbers at the best step."""
-        data, *run = self.job
+        data, method, particles, seed = self.job
         for line in self.lines:
             for metric in _FOLLOWED:
                 if line.get(metric) is not None:
-                    yield Row(*run, line["step"], metric, line[metric], data)
+                    yield Row(method, particles, seed, line["step"], metric, line[metric], data)
         for metric, values in self.numbers().items():
             for value in values:
-                yield Row(*run, self.best_step, metric, float(value), data)
+                yield Row(method, particles, seed, self.best_step, metric, float(value), data)
 
 
 class Outcomes:
