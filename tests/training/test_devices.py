@@ -21,7 +21,7 @@ from support.learning import FIXED, series, start
 from mcfo.gradients.rules import DEVICES
 from mcfo.training.devices import make_mesh
 from mcfo.training.parameters import Modules, split
-from mcfo.training.step import compiled, shared_outcome
+from mcfo.training.step import compiled, outcome_of, shared_by_devices
 
 learned, rest = split(Modules(*start()), FIXED)
 learned = jax.tree.map(lambda array: jnp.stack([array, 1.1 * array]), learned)
@@ -43,13 +43,12 @@ found = {}
 for name in sys.argv[1:]:
     for devices in (1, 4):
         mesh = make_mesh(devices, DEVICES)
-        program = compiled(
-            lambda learned, places, keys: ravel_pytree(
-                shared_outcome(objectives[name], learned, rest, data, places, keys, shared=devices > 1)
-            )[0],
-            mesh,
-            (P(), P(None, DEVICES), P()),
-        )
+
+        def outcome(learned, places, keys):
+            found = outcome_of(objectives[name], learned, rest, (data,), jnp.asarray(0), places, keys)
+            return ravel_pytree(shared_by_devices(found) if devices > 1 else found)[0]
+
+        program = compiled(outcome, mesh, (P(), P(None, DEVICES), P()))
         found.setdefault(name, []).append(program(learned, places, keys).tolist())
 print(json.dumps(found))
 """
