@@ -20,12 +20,15 @@ from mcfo.gradients.score import PathKL as PathKL
 from mcfo.gradients.score import ResamplingScore as ResamplingScore
 from mcfo.models.base import MarkovModel as MarkovModel
 from mcfo.models.base import Model as Model
+from mcfo.models.counts import NegativeBinomialCounts as NegativeBinomialCounts
 from mcfo.models.counts import PoissonCounts as PoissonCounts
 from mcfo.models.deep import DeepMarkov as DeepMarkov
+from mcfo.models.irregular import IrregularLinearGaussian as IrregularLinearGaussian
 from mcfo.models.linear_gaussian import LinearGaussian as LinearGaussian
 from mcfo.models.recurrent import SRNN as SRNN
 from mcfo.models.recurrent import VRNN as VRNN
 from mcfo.models.simulation import simulate as simulate
+from mcfo.models.stochastic_volatility import LeveragedVolatility as LeveragedVolatility
 from mcfo.models.stochastic_volatility import StochasticVolatility as StochasticVolatility
 from mcfo.objectives.base import Estimator as Estimator
 from mcfo.objectives.base import Objective as Objective
