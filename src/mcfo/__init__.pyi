@@ -79,6 +79,7 @@ from mcfo.training.evaluation import evaluate as evaluate
 from mcfo.training.loop import fit as fit
 from mcfo.training.progress import ProgressBar as ProgressBar
 from mcfo.training.progress import TensorBoard as TensorBoard
+from mcfo.training.reading import read_for_run as read_for_run
 from mcfo.training.saved import load as load
 from mcfo.training.saved import load_run as load_run
 from mcfo.training.saved import save as save
