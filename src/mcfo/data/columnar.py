@@ -1,5 +1,6 @@
 """Series from Parquet and NetCDF files. Both are read as the rows of a table, as a CSV file is."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ def read_parquet(path: Path, wanted: Wanted) -> RawSeries:
         import pyarrow as pa
         import pyarrow.parquet as pq
     except ImportError:
-        raise InputError(_install("Parquet", "pyarrow", "parquet", path)) from None
+        raise InputError(_install("Parquet", "pyarrow", "'mcfo[parquet]'", path)) from None
     try:
         with path.open("rb") as source, pq.ParquetFile(source) as file:
             schema = file.schema_arrow
@@ -48,7 +49,7 @@ def _arrow_texts(column: Any) -> list[str]:
     elif pa.types.is_duration(kind):
         column = column.cast(pa.int64())
     elif pa.types.is_temporal(kind):
-        column = column.cast(pa.string())
+        return [_shorter(text or "") for text in column.cast(pa.string()).to_pylist()]
     return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
@@ -60,13 +61,14 @@ def read_netcdf(path: Path, wanted: Wanted) -> RawSeries:
     try:
         import xarray
     except ImportError:
-        raise InputError(_install("NetCDF", "xarray", "netcdf", path)) from None
+        raise InputError(_install("NetCDF", "xarray", "xarray", path)) from None
     with path.open("rb") as file:
         if file.read(4) == b"\x89HDF":
             try:
-                import h5netcdf  # noqa: F401 # pyright: ignore[reportMissingImports, reportUnusedImport]
-            except ImportError:
-                raise InputError(_install("NetCDF 4", "h5netcdf", "netcdf", path)) from None
+                import h5netcdf  # noqa: F401
+                import h5py  # noqa: F401
+            except ImportError as error:
+                raise InputError(_install("NetCDF 4", str(error.name), str(error.name), path)) from None
             engine = "h5netcdf"
         else:
             engine = "scipy"
@@ -105,6 +107,8 @@ def _netcdf_columns(path: Path, data: Any, wanted: Wanted) -> dict[str, np.ndarr
         named = str(name) in asked or str(name).lower() in (*SERIES, *TIMES)
         if named and set(coordinate.dims) <= set(rows):
             columns[str(name)] = coordinate
+    if series and series not in columns:
+        columns[series] = data[series] + 1  # numbers, where they have no names
     spread = [str(name) for name, one in data.data_vars.items() if time in one.dims]
     for name in spread:
         one = data[name]
@@ -140,7 +144,7 @@ def _dimension(names: list[str], asked: str | None, usual: tuple[str, ...]) -> s
 
 def _texts(values: np.ndarray) -> list[str]:
     if values.dtype.kind == "M":
-        return ["" if text == "NaT" else text for text in np.datetime_as_string(values).tolist()]
+        return ["" if text == "NaT" else _shorter(text) for text in np.datetime_as_string(values).tolist()]
     if values.dtype.kind == "m":
         values = values / np.timedelta64(1, "s")
     if values.dtype.kind == "b":
@@ -148,6 +152,11 @@ def _texts(values: np.ndarray) -> list[str]:
     if values.dtype.kind == "S":
         values = np.char.decode(values, "utf-8")
     return ["" if value is None else str(value) for value in values.tolist()]
+
+
+def _shorter(moment: str) -> str:
+    """A date without zeros that say nothing."""
+    return re.sub(r"[ T]00:00:00$", "", re.sub(r"(:\d\d)\.0+$", r"\1", moment))
 
 
 def _read(path: Path, layout: Layout, cells: dict[int, list[str]]) -> RawSeries:
@@ -160,8 +169,8 @@ def _read(path: Path, layout: Layout, cells: dict[int, list[str]]) -> RawSeries:
     return read_rows(path, layout, rows(), unit="row", missing="make it NaN")
 
 
-def _install(format: str, package: str, extra: str, path: Path) -> str:
+def _install(format: str, package: str, requirement: str, path: Path) -> str:
     return (
         f"Cannot read {path}: {format} files need the package {package}, which is not installed. Install it: "
-        f"pip install 'mcfo[{extra}]'. Or convert the file to CSV or NPZ."
+        f"pip install {requirement}. Or convert the file to CSV or NPZ."
     )

@@ -49,6 +49,7 @@ def spacing(times: Listing[np.ndarray], spans: Listing[Span]) -> Spacing:
     if dates:
         moments = [np.datetime64(span.origin.replace(tzinfo=None), "s") for span in spans if span.origin is not None]
         days = [moment + np.round(one).astype("timedelta64[s]") for moment, one in zip(moments, times, strict=True)]
+        days = [_near_midnight(one) for one in days]
         calendar = _months(days)
         if calendar:
             return Spacing(True, unit, calendar, longest)
@@ -64,6 +65,12 @@ def _words(seconds: float) -> str:
         if count >= 1 - _CLOSE:
             return f"{count:.4g} {name}{'' if abs(count - 1) < _CLOSE else 's'}"
     return f"{seconds:.3g} seconds"
+
+
+def _near_midnight(moments: np.ndarray) -> np.ndarray:
+    """The same, at midnight where all lie within an hour of it: summer time moves those that have a time zone."""
+    nights = (moments + np.timedelta64(1, "h")).astype("datetime64[D]").astype("datetime64[s]")
+    return nights if (np.abs(moments - nights) <= np.timedelta64(1, "h")).all() else moments
 
 
 def _months(moments: Listing[np.ndarray]) -> str:
