@@ -17,7 +17,7 @@ class PoissonCounts(MarkovModel):
     """x_t ~ Poisson(exp(z_t + D u_t)), z_t a stationary autoregression around the log of the typical count."""
 
     log_intensity: Autoregression
-    input_weights: Float[Array, "size inputs"] | None
+    input_weights: Float[Array, "size driving"] | None
     timed: bool = eqx.field(static=True)
 
     def __init__(

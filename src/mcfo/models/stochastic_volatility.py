@@ -50,7 +50,7 @@ class StochasticVolatility(MarkovModel):
 
     log_variance: Autoregression
     returns: Returns
-    input_weights: Float[Array, "size inputs"] | None
+    input_weights: Float[Array, "size driving"] | None
     timed: bool = eqx.field(static=True)
 
     def __init__(

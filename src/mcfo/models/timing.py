@@ -20,7 +20,9 @@ def gap_of(inputs: Inputs, timed: bool) -> Scalar | None:
     return inputs[0]
 
 
-def effect_of(weights: Float[Array, "size inputs"] | None, inputs: Inputs, timed: bool) -> Float[Array, " size"] | None:
+def effect_of(
+    weights: Float[Array, "size driving"] | None, inputs: Inputs, timed: bool
+) -> Float[Array, " size"] | None:
     """D u_t, where u_t are the inputs without δ_t; None without weights."""
     if weights is None:
         return None
@@ -29,6 +31,6 @@ def effect_of(weights: Float[Array, "size inputs"] | None, inputs: Inputs, timed
     return weights @ (inputs[1:] if timed else inputs)
 
 
-def read_weights(weights: Numbers | None) -> Float[Array, "size inputs"] | None:
+def read_weights(weights: Numbers | None) -> Float[Array, "size driving"] | None:
     """A matrix with a row for each dimension, or None."""
     return None if weights is None else jnp.atleast_2d(jnp.asarray(weights, float))
