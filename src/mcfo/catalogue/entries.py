@@ -200,6 +200,8 @@ def _check_inputs(name: str, chosen: Entry, sequences: list[Sequence], gaps: boo
             f"The model {name} takes each row for one step: it cannot read the time between two. Use --irregular rows, "
             f"or one of: {able}."
         )
+    if gaps and sequences and not inputs:
+        raise InputError("The time since the step before is to be the first input, but the series have no inputs.")
     if inputs > int(gaps) and not chosen.inputs:
         able = ", ".join(other for other, one in CATALOGUE.items() if one.inputs)
         raise InputError(f"The model {name} takes no inputs. Leave out --inputs, or use one of: {able}.")
