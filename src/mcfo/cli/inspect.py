@@ -149,7 +149,7 @@ def _draw(plot: Path, table: Any) -> None:
     for place, (name, sequence) in enumerate(zip(table.names, table.sequences, strict=True)):
         values = values_of(sequence)
         places = np.arange(1, len(values) + 1)
-        if table.times is not None:
+        if table.times is not None and table.spans is not None:
             places, origin = table.times[place], table.spans[place].origin
             if origin is not None:
                 start = np.datetime64(origin.replace(tzinfo=None), "s")

@@ -75,7 +75,9 @@ def describe_series(table: Table) -> list[OfSeries]:
     for place, (name, sequence) in enumerate(zip(table.names, table.sequences, strict=True)):
         missing = np.isnan(values_of(sequence))
         span = ("", "") if table.spans is None else table.spans[place][:2]
-        found.append(OfSeries(name, len(missing), int(missing.any(axis=1).sum()), _longest(missing.all(axis=1)), *span))
+        found.append(
+            OfSeries(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)
+        )
     return found
 
 

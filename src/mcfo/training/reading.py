@@ -87,7 +87,7 @@ def coming_inputs(
     if len(future.names) > 1 and name not in future.names:
         raise InputError(f"The coming inputs have no series {name!r}. {nearest(str(name), future.names)}")
     rows = np.asarray(future.sequences[place].observations, float)
-    known = np.asarray(future.sequences[place].mask()).all(axis=1)
+    known = np.all(np.asarray(future.sequences[place].mask()), axis=1)
     if len(rows) < steps or not known[:steps].all():
         have = len(rows) if known.all() else int(np.argmin(known))
         raise InputError(f"Inputs of {steps} coming steps are wanted, but there are those of {have}. Give more rows.")
