@@ -89,7 +89,7 @@ def test_poisson_counts_begin_at_the_mean_count():
     np.testing.assert_allclose(start.model.log_intensity.level, np.log([3.0, 0.5 / 4]))
 
 
-@pytest.mark.parametrize("name", ["linear-gaussian", "stochastic-volatility"])
+@pytest.mark.parametrize("name", ["linear-gaussian", "stochastic-volatility", "local-level", "local-trend"])
 def test_large_and_small_numbers_do_not_overflow(name):
     for scale in (1e-120, 1e120, 1e140):
         start = make(name, [Sequence.from_values(np.array([1.0, -2.0, 3.0] * 100) * scale)], {})

@@ -20,12 +20,15 @@ from mcfo.gradients.score import PathKL as PathKL
 from mcfo.gradients.score import ResamplingScore as ResamplingScore
 from mcfo.models.base import MarkovModel as MarkovModel
 from mcfo.models.base import Model as Model
+from mcfo.models.counts import NegativeBinomialCounts as NegativeBinomialCounts
 from mcfo.models.counts import PoissonCounts as PoissonCounts
 from mcfo.models.deep import DeepMarkov as DeepMarkov
+from mcfo.models.irregular import IrregularLinearGaussian as IrregularLinearGaussian
 from mcfo.models.linear_gaussian import LinearGaussian as LinearGaussian
 from mcfo.models.recurrent import SRNN as SRNN
 from mcfo.models.recurrent import VRNN as VRNN
 from mcfo.models.simulation import simulate as simulate
+from mcfo.models.stochastic_volatility import LeveragedVolatility as LeveragedVolatility
 from mcfo.models.stochastic_volatility import StochasticVolatility as StochasticVolatility
 from mcfo.objectives.base import Estimator as Estimator
 from mcfo.objectives.base import Objective as Objective
@@ -76,6 +79,7 @@ from mcfo.training.evaluation import evaluate as evaluate
 from mcfo.training.loop import fit as fit
 from mcfo.training.progress import ProgressBar as ProgressBar
 from mcfo.training.progress import TensorBoard as TensorBoard
+from mcfo.training.reading import read_for_run as read_for_run
 from mcfo.training.saved import load as load
 from mcfo.training.saved import load_run as load_run
 from mcfo.training.saved import save as save

@@ -19,6 +19,32 @@ from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
 from mcfo.suggestions import nearest
 
+_PREFIX = "mcfo_own_"
+"""Of the names of modules that are the user's own files."""
+
+
+class OwnCodeError(InputError):
+    """An error in the user's own file, with its line."""
+
+
+def blamed(error: BaseException) -> OwnCodeError | None:
+    """The error, or one that led to it, at its line of the user's own file; None if it came from elsewhere."""
+    if isinstance(error, OwnCodeError):
+        return error
+    own = {vars(module).get("__file__") for name, module in sys.modules.items() if name.startswith(_PREFIX)}
+    cause: BaseException | None = error
+    while cause is not None:
+        frames = [frame for frame in traceback.extract_tb(cause.__traceback__) if frame.filename in own]
+        if frames:
+            message = (str(cause).strip().splitlines() or [""])[0]
+            what = f"{type(cause).__name__}: {message}" if message else type(cause).__name__
+            last = frames[-1]
+            return OwnCodeError(
+                f"{last.filename}, line {last.lineno}, in {last.name}: {what.rstrip('.')}. Correct the model."
+            )
+        cause = cause.__cause__
+    return None
+
 
 def load_own(reference: str) -> Any:
     """What `path/to/file.py:Name` names: the file is run as a module, with its folder importable meanwhile.
@@ -74,7 +100,7 @@ def _split(reference: str) -> tuple[Path, str]:
 
 def _run(path: Path, source: bytes) -> ModuleType:
     place = str(path.resolve())
-    name = f"mcfo_own_{hashlib.sha256(place.encode() + source).hexdigest()[:16]}"
+    name = f"{_PREFIX}{hashlib.sha256(place.encode() + source).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, place)
@@ -110,7 +136,7 @@ def _blaming(path: Path) -> Iterator[None]:
         where = f"{path}, line {lines[-1]}" if lines else f"{path}"
         message = error.msg if isinstance(error, SyntaxError) else str(error)
         what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-        raise InputError(f"{where}: {what.rstrip('.')}. Correct the file.") from error
+        raise OwnCodeError(f"{where}: {what.rstrip('.')}. Correct the file.") from error
 
 
 def _made(reference: str, wanted: type, sequences: list[Sequence]) -> Any:

@@ -219,8 +219,11 @@ def test_large_values_are_those_of_the_float_type_in_use(csv_file, npz_file):
         ("none.csv", "There is no file"),
         ("none.npz", "There is no file"),
         ("folder.csv", "is a folder, but a file is wanted"),
-        ("data.xlsx", "files that end in .csv or .npz are read, but this one ends in .xlsx. Convert it."),
-        ("data", "files that end in .csv or .npz are read, but this one has no ending"),
+        (
+            "data.xlsx",
+            "files that end in .csv, .parquet, .nc or .npz are read, but this one ends in .xlsx. Convert it.",
+        ),
+        ("data", "files that end in .csv, .parquet, .nc or .npz are read, but this one has no ending"),
         ("x" * 300 + ".csv", "Cannot read"),
     ],
 )
@@ -272,7 +275,10 @@ CUBE = np.zeros((2, 3, 1))
         ({}, "holds no arrays"),
         ({"observations": np.zeros((3, 2))}, "observations have shape (3, 2), but (series, steps, dimensions)"),
         ({"observations": np.zeros((0, 3, 1))}, "observations have shape (0, 3, 1)"),
-        ({"observations": CUBE, "mask": CUBE}, "holds 'mask' beside 'observations', where only 'lengths' may stand"),
+        (
+            {"observations": CUBE, "mask": CUBE},
+            "holds 'mask' beside 'observations', where only 'lengths', 'inputs' and",
+        ),
         ({"observations": CUBE, "lengths": [3]}, "lengths have shape (1,) and dtype int64, but 2 whole numbers"),
         ({"observations": CUBE, "lengths": [3.0, 2.0]}, "lengths have shape (2,) and dtype float64"),
         ({"observations": CUBE, "lengths": [3, 4]}, "the length of series 2 is 4, but it must lie from 1 to 3"),
@@ -293,10 +299,10 @@ def test_what_is_refused_in_npz(npz_file, arrays, message):
     refused(npz_file(**arrays), message)
 
 
-@pytest.mark.parametrize("option", ["values", "series", "time"])
+@pytest.mark.parametrize("option", ["values", "series", "time", "inputs"])
 def test_an_npz_file_has_no_columns_to_choose(npz_file, option):
-    given = ["x1"] if option == "values" else "x1"
-    refused(npz_file(np.zeros(3)), f"The option {option} is about the columns of a CSV file", **{option: given})
+    given = ["x1"] if option in ("values", "inputs") else "x1"
+    refused(npz_file(np.zeros(3)), f"The option {option} is about the columns of a CSV, Parquet", **{option: given})
 
 
 def damaged_archives():

@@ -18,6 +18,7 @@ from mcfo.suggestions import nearest
 
 def deep(
     sequences: list[Sequence],
+    gaps: bool = False,
     *,
     emission: str = "",
     latent: int = 3,

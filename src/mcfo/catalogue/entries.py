@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from mcfo.catalogue.classical import check_counts, linear_gaussian, poisson_counts, stochastic_volatility
+from mcfo.catalogue.counts import check_counts, negative_binomial_counts, poisson_counts
 from mcfo.catalogue.deep import check_deep, deep
+from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.recurrent import check_recurrent, srnn, vrnn
 from mcfo.catalogue.start import Start, Widths
+from mcfo.catalogue.volatility import stochastic_volatility
 from mcfo.files import InputError
 from mcfo.sequences import Sequence
 from mcfo.suggestions import nearest
@@ -22,51 +26,182 @@ _WANTED = {int: "a whole number", Widths: "positive whole numbers with commas be
 class Entry:
     """A model of the catalogue.
 
-    - `build`: makes it, near the data; the keyword arguments of `build(sequences, ...)` are the model's options.
+    - `build`: makes it, near the data; the keyword arguments of `build(sequences, gaps, ...)` are the model's options.
+    - `options`: what each of them means.
+    - `proposal`: what proposes unless one's own is given.
+    - `gaps`: whether it can read the time since the step before as its first input.
+    - `inputs`: whether it can read other inputs.
     - `check`: refuses series that the model with these options cannot explain, whatever its parameters are.
     """
 
     summary: str
     build: Callable[..., Start]
+    options: Mapping[str, str]
+    proposal: str
+    gaps: bool = False
+    inputs: bool = False
     check: Callable[[list[Sequence], Mapping[str, Any]], None] = lambda sequences, options: None
 
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The options with their types and defaults."""
+        found = inspect.signature(self.build, eval_str=True).parameters
+        return {name: one for name, one in found.items() if one.kind is one.KEYWORD_ONLY}
+
+
+_HIDDEN = {
+    "persistence": "of the hidden autoregression at first, between -1 and 1",
+    "scale": "deviation of its noise at first",
+}
+_LEVEL = {
+    "signal": "the state's share of the variance of differences at first; estimated unless given",
+    "initial_mean": "of the first level; the first value unless given",
+    "initial_variance": "of the first level; the variance of the data unless given",
+}
+_RECURRENT = {
+    "latent": "dimensions of the latent",
+    "hidden": "units of the recurrent state",
+    "units": "hidden units of the other networks",
+    "proposal": "residual (corrects the prior) or plain",
+    "network_seed": "seed of the networks' first weights",
+}
+_OPTIMAL = "affine Gaussian, optimal at first, learned"
 
 CATALOGUE: dict[str, Entry] = {
-    "linear-gaussian": Entry("real numbers: a hidden linear autoregression seen through noise", linear_gaussian),
-    "stochastic-volatility": Entry(
-        "returns around zero: their log-variance is a hidden autoregression", stochastic_volatility
+    "local-level": Entry(
+        "real numbers: a random walk seen through noise", local_level, _LEVEL, _OPTIMAL, gaps=True, inputs=True
     ),
-    "poisson-counts": Entry("counts: their log-intensity is a hidden autoregression", poisson_counts, check_counts),
-    "deep": Entry("vectors or pictures, real or binary: networks for all of it", deep, check_deep),
-    "vrnn": Entry("binary vectors, music: a recurrent network that remembers everything", vrnn, check_recurrent),
-    "srnn": Entry("the same, with a recurrence that reads the observations alone", srnn, check_recurrent),
+    "local-trend": Entry(
+        "real numbers: a random walk whose slope is one too", local_trend, _LEVEL, _OPTIMAL, gaps=True, inputs=True
+    ),
+    "linear-gaussian": Entry(
+        "real numbers: a hidden linear autoregression seen through noise",
+        linear_gaussian,
+        {
+            "persistence": _HIDDEN["persistence"],
+            "signal": "its share of the variance of the data at first",
+            "latent": "so many hidden ones that all columns share; one for each column unless given",
+        },
+        _OPTIMAL,
+        inputs=True,
+    ),
+    "stochastic-volatility": Entry(
+        "returns around zero: their log-variance is a hidden autoregression",
+        stochastic_volatility,
+        _HIDDEN
+        | {
+            "tails": "normal or student",
+            "degrees": "of freedom of Student's t at first, more than 2",
+            "leverage": "correlation of a return and the next change of variance at first; none unless given",
+        },
+        "bootstrap",
+        gaps=True,
+        inputs=True,
+    ),
+    "poisson-counts": Entry(
+        "counts: their log-intensity is a hidden autoregression",
+        poisson_counts,
+        _HIDDEN,
+        "bootstrap",
+        gaps=True,
+        inputs=True,
+        check=partial(check_counts, "poisson-counts"),
+    ),
+    "negative-binomial-counts": Entry(
+        "counts that scatter more than Poisson's",
+        negative_binomial_counts,
+        _HIDDEN | {"concentration": "r at first, in variance = mean + mean² / r; estimated unless given"},
+        "bootstrap",
+        gaps=True,
+        inputs=True,
+        check=partial(check_counts, "negative-binomial-counts"),
+    ),
+    "deep": Entry(
+        "vectors or pictures, real or binary: networks for all of it",
+        deep,
+        {
+            "emission": "bernoulli or gaussian; by the data unless given",
+            "latent": "dimensions of the latent",
+            "transition_units": "hidden units of the transition's network, layer by layer",
+            "emission_units": "of the emission's network",
+            "encoder_units": "of the proposal's encoder",
+            "proposal_units": "of the proposal's other networks",
+            "network_seed": _RECURRENT["network_seed"],
+        },
+        "amortised: networks that read the observation, learned",
+        check=check_deep,
+    ),
+    "vrnn": Entry(
+        "binary vectors, music: a recurrent network that remembers everything",
+        vrnn,
+        _RECURRENT,
+        "recurrent: a network that corrects the prior, learned",
+        check=check_recurrent,
+    ),
+    "srnn": Entry(
+        "the same, with a recurrence that reads the observations alone",
+        srnn,
+        _RECURRENT,
+        "recurrent: a network that corrects the prior, learned",
+        check=check_recurrent,
+    ),
 }
 """The models that `mcfo fit NAME` knows."""
 
 
-def check(name: str, sequences: list[Sequence], options: Mapping[str, Any]) -> None:
-    """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
+def entry(name: str) -> Entry:
+    """The entry of this name, or a message with the nearest one."""
     if name not in CATALOGUE:
         raise InputError(f"There is no model {name!r}. {nearest(name, CATALOGUE)}")
-    CATALOGUE[name].check(sequences, options)
+    return CATALOGUE[name]
 
 
-def make(name: str, sequences: list[Sequence], options: Mapping[str, str | float | int]) -> Start:
-    """Builds a model of the catalogue for these series; options may be text, as they come from a command line."""
+def check(name: str, sequences: list[Sequence], options: Mapping[str, Any]) -> None:
+    """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
+    entry(name).check(sequences, options)
+
+
+def make(
+    name: str, sequences: list[Sequence], options: Mapping[str, str | float | int], *, gaps: bool = False
+) -> Start:
+    """Builds a model of the catalogue for these series; options may be text, as they come from a command line.
+
+    **Arguments:**
+
+    - `gaps`: whether the first input of the series is the time since the step before.
+    """
     check(name, sequences, options)
-    build = CATALOGUE[name].build
-    known = {
-        option: parameter.annotation
-        for option, parameter in inspect.signature(build, eval_str=True).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-    }
+    chosen = CATALOGUE[name]
+    _check_inputs(name, chosen, sequences, gaps)
+    known = chosen.parameters()
     read = {}
     for option, value in options.items():
         if option not in known:
             raise InputError(f"The model {name} has no option {option!r}. {nearest(option, known)}")
+        kind = kind_of(known[option])
         try:
-            read[option] = known[option](value)
+            read[option] = kind(value)
         except (ValueError, TypeError, OverflowError):
-            wanted = _WANTED.get(known[option], "a number")
+            wanted = _WANTED.get(kind, "a number")
             raise InputError(f"The option {option} must be {wanted}, but got {value!r}.") from None
-    return build(sequences, **read)
+    return chosen.build(sequences, gaps, **read)
+
+
+def kind_of(parameter: inspect.Parameter) -> Callable[[Any], Any]:
+    """What an option is, beside None."""
+    kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]
+    return kinds[0] if kinds else parameter.annotation
+
+
+def _check_inputs(name: str, chosen: Entry, sequences: list[Sequence], gaps: bool) -> None:
+    inputs = 0 if not sequences or sequences[0].inputs is None else sequences[0].inputs.shape[-1]
+    if gaps and not chosen.gaps:
+        able = ", ".join(other for other, one in CATALOGUE.items() if one.gaps)
+        raise InputError(
+            f"The model {name} takes each row for one step: it cannot read the time between two. Use --irregular rows, "
+            f"or one of: {able}."
+        )
+    if gaps and sequences and not inputs:
+        raise InputError("The time since the step before is to be the first input, but the series have no inputs.")
+    if inputs > int(gaps) and not chosen.inputs:
+        able = ", ".join(other for other, one in CATALOGUE.items() if one.inputs)
+        raise InputError(f"The model {name} takes no inputs. Leave out --inputs, or use one of: {able}.")

@@ -23,6 +23,7 @@ _PROPOSALS = ("residual", "plain")
 def _begin(
     kind: type[VRNN] | type[SRNN],
     sequences: list[Sequence],
+    gaps: bool = False,
     *,
     latent: int = 64,
     hidden: int = 64,

@@ -69,10 +69,50 @@ def observed(sequences: list[Sequence]) -> np.ndarray:
     return values
 
 
+def require_steps(sequences: list[Sequence]) -> None:
+    """Refuses series from which nothing can be learned about how one step follows another."""
+    if all(len(known(sequence)) < 2 for sequence in sequences):
+        count = len(sequences)
+        came = "The series has a single row" if count == 1 else f"Each of the {count} series has a single row"
+        raise InputError(
+            f"{came}, but a model of time needs two or more. Give more rows; if the rows of one series were taken for "
+            "many, name the column that tells series apart."
+        )
+
+
+def exogenous(sequences: list[Sequence], gaps: bool) -> int:
+    """How many inputs there are beside the time since the step before."""
+    counts = {0 if one.inputs is None else one.inputs.shape[-1] for one in sequences}
+    if len(counts) > 1:
+        raise InputError(f"The series have different numbers of inputs: {sorted(counts)}. Give all of them the same.")
+    return counts.pop() - int(gaps)
+
+
+def regressed(sequences: list[Sequence], count: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """All values below each other without what the last `count` inputs explain by least squares, and by which weights,
+    (dimensions, inputs), or None without inputs."""
+    values = observed(sequences)
+    if not count:
+        return values, None
+    inputs = np.concatenate([np.asarray(one.inputs, np.float64)[: len(known(one)), -count:] for one in sequences])
+    design = np.column_stack([np.ones(len(inputs)), inputs])
+    weights = np.zeros((values.shape[1], count))
+    for column in range(values.shape[1]):
+        there = ~np.isnan(values[:, column])
+        if there.sum() > 2 * design.shape[1]:
+            weights[column] = np.linalg.lstsq(design[there], values[there, column], rcond=None)[0][1:]
+    rest = values - inputs @ weights.T
+    # Where inputs explain all, the noise begins small, not at nothing.
+    flat = np.nanstd(rest, axis=0) < 1e-6 * np.nanstd(values, axis=0)
+    return np.where(flat, values, rest), np.where(flat[:, None], 0.0, weights)
+
+
 def check_between(name: str, value: float, low: float, high: float) -> None:
     # As the model will hold it: 1 - 1e-9 is 1 in float32.
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.asarray(value).astype(float_dtype()))
     if not low < rounded < high:
-        wanted = "be positive and finite" if high == math.inf else f"lie between {low:g} and {high:g}"
+        wanted = f"lie between {low:g} and {high:g}"
+        if high == math.inf:
+            wanted = {0.0: "be positive and finite", -math.inf: "be finite"}.get(low, f"be finite and above {low:g}")
         raise InputError(f"The option {name} must {wanted}, but got {value!r}.")

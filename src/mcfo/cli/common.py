@@ -20,7 +20,7 @@ SHOWN = 4
 
 Seed = Annotated[int, typer.Option(help="Seed of all random numbers.", min=0, max=2**31 - 2)]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit.", metavar="RUN")]
-Data = Annotated[Path, typer.Option(help="The series: a CSV file with a header, or an NPZ file.")]
+Data = Annotated[Path, typer.Option(help="The series: a CSV file with a header, Parquet, NetCDF or NPZ.")]
 OwnModel = Annotated[
     str | None, typer.Option(help="Where your own model is, path/to/file.py:Name; not for those of the catalogue.")
 ]
@@ -48,11 +48,26 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def messages() -> Iterator[None]:
-    """Errors of the user's, and of the machine, end with their message alone."""
+    """Errors of the user's, and of the machine, end with their message alone; those in the user's own file, with its
+    line."""
     try:
         yield
     except (InputError, RunError) as error:
-        fail(str(error))
+        fail(str(_blamed(error) or error))
+    except Exception as error:
+        own = _blamed(error)
+        if own is None:
+            raise
+        fail(str(own))
+
+
+def _blamed(error: Exception) -> Exception | None:
+    # Only where a file of the user's was read; otherwise JAX would be imported to say that an option is wrong.
+    if "mcfo.own_code" not in sys.modules:
+        return None
+    from mcfo.own_code import blamed
+
+    return blamed(error)
 
 
 def check_known(name: str, known: Iterable[str], what: str) -> None:

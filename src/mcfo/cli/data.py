@@ -1,4 +1,4 @@
-"""`mcfo data`: make a data set."""
+"""`mcfo data`: look at a file, or make a data set."""
 
 import json
 import shlex
@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from mcfo.cli.common import Force, Seed, StepsPerQuarter, check_known, check_out, fail, messages
+from mcfo.cli.inspect import inspect
 
-app = typer.Typer(help="Make, convert or fetch the data set of an experiment.", no_args_is_help=True)
+app = typer.Typer(help="Look at a file of series; make, convert or fetch a data set.", no_args_is_help=True)
+app.command()(inspect)
 
 _SETS = ("jsb", "nottingham", "musedata", "piano-midi")
 

@@ -67,12 +67,12 @@ def _evaluate(
     import jax
     from rich.console import Console
 
-    from mcfo.data.tables import read_series
     from mcfo.files import InputError, write_atomically
     from mcfo.training.evaluation import evaluate as compute
+    from mcfo.training.reading import read_for_run
     from mcfo.training.saved import load_run
 
-    sequences = read_series(data, **columns).sequences
+    sequences = read_for_run(run, data, **columns).sequences
     saved = load_run(run, model=model, proposal=proposal, sequences=sequences)
     console = Console(stderr=as_json)
     found = []

@@ -1,10 +1,8 @@
 """`mcfo fit`: learn a model from a file."""
 
 import hashlib
-import os
 import shlex
 import sys
-import traceback
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,15 +21,15 @@ from mcfo.cli.common import (
     read_options,
     read_values,
 )
-from mcfo.files import InputError, RunError
+from mcfo.files import InputError
 
 
 def fit(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the catalogue (linear-gaussian, stochastic-volatility, poisson-counts, deep, vrnn, srnn), "
-            "or your own: path/to/file.py:Name.",
+            help="A model of the catalogue (mcfo models lists them: local-level, stochastic-volatility, "
+            "poisson-counts, deep, ...), or your own: path/to/file.py:Name.",
             metavar="MODEL",
         ),
     ],
@@ -76,6 +74,16 @@ def fit(
     columns: Columns = None,
     series: SeriesColumn = None,
     time: TimeColumn = None,
+    inputs: Annotated[
+        str | None, typer.Option(help="Columns that drive the model and are not explained by it, by commas.")
+    ] = None,
+    irregular: Annotated[
+        str,
+        typer.Option(
+            help="What uneven times mean. inputs: the model reads the time since the row before. rows: each row is one "
+            "step. auto: inputs where times are uneven and the model can read them."
+        ),
+    ] = "auto",
     window: Annotated[
         int | None, typer.Option(help="Steps that a gradient goes back at most; all, unless given.", min=1)
     ] = None,
@@ -105,7 +113,12 @@ def fit(
     }
     if own and asked["model"]:
         fail(f"--set is for models of the catalogue, but {model} is your own. Give its class defaults instead.")
-    columns_asked = {"values": columns.split(",") if columns else None, "series": series, "time": time}
+    columns_asked = {
+        "values": columns.split(",") if columns else None,
+        "series": series,
+        "time": time,
+        "inputs": inputs.split(",") if inputs else None,
+    }
     settings = {
         "steps": steps,
         "batch": batch,
@@ -127,9 +140,10 @@ def fit(
     try:
         with messages():
             _use_devices(devices)
-            table, held_out = _read(data, validation, holdout, columns_asked)
+            table, held_out = _read(data, validation, holdout, columns_asked, irregular, None if own else model)
             sequences = table.sequences
-            start = _start(model, proposal, own, asked["model"], sequences, bootstrap=objective == "bootstrap")
+            gaps = table.unit is not None
+            start = _start(model, proposal, own, asked["model"], sequences, gaps, bootstrap=objective == "bootstrap")
             fitted = _learn(
                 start,
                 sequences,
@@ -137,13 +151,14 @@ def fit(
                 _objective(objective, particles, asked["objective"]),
                 out=out,
                 tensorboard=tensorboard,
-                files=[name.rpartition(":")[0] for name in (model, proposal) if name and ":" in name],
                 about={
                     "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
                     "model": _about(model, own) | {"options": asked["model"] | start.chosen},
                     "proposal": _about(proposal, True) if proposal else {},
                     "data": str(data),
-                    "columns": table.columns if data.suffix.lower() == ".csv" else None,
+                    "columns": None if data.suffix.lower() == ".npz" else table.columns,
+                    "inputs": table.inputs or ([] if gaps else None),
+                    "unit": table.unit,
                     "image": None if table.image is None else list(table.image),
                     "validation": None if validation is None else str(validation),
                 },
@@ -165,16 +180,29 @@ def _use_devices(devices: int | None) -> None:
     use_every_core(devices)
 
 
-def _read(data: Path, validation: Path | None, holdout: float, columns: dict[str, Any]) -> tuple[Any, list | None]:
-    """The series to learn from, as a table, and those that are held out."""
+def _read(
+    data: Path,
+    validation: Path | None,
+    holdout: float,
+    columns: dict[str, Any],
+    irregular: str,
+    model: str | None,
+) -> tuple[Any, list | None]:
+    """The series to learn from, as a table, and those that are held out; `model` is one of the catalogue."""
+    from mcfo.catalogue.entries import entry
     from mcfo.data.tables import read_series
+    from mcfo.training.reading import timed
 
-    table = read_series(data, **columns)
+    able = model is not None and entry(model).gaps
+    table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)
+    if note:
+        print(note)
     sequences = table.sequences
     if validation is not None:
         if holdout:
             raise InputError("--holdout and --validation both name held-out series. Give one of them.")
-        return table, read_series(validation, **columns).sequences
+        held_out = read_series(validation, **columns)
+        return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).sequences
     if not holdout:
         return table, None
     count = round(len(sequences) * holdout)
@@ -187,14 +215,23 @@ def _read(data: Path, validation: Path | None, holdout: float, columns: dict[str
 
 
 def _start(
-    model: str, proposal: str | None, own: bool, options: dict[str, str], sequences: list, *, bootstrap: bool
+    model: str,
+    proposal: str | None,
+    own: bool,
+    options: dict[str, str],
+    sequences: list,
+    gaps: bool,
+    *,
+    bootstrap: bool,
 ) -> Any:
     """Model, proposal and what is fixed by default."""
     from mcfo.catalogue.entries import make
+    from mcfo.catalogue.start import require_steps
     from mcfo.own_code import make_own, make_own_proposal
     from mcfo.proposals.base import Bootstrap
 
-    start = make_own(model, sequences, proposal) if own else make(model, sequences, options)
+    require_steps(sequences)
+    start = make_own(model, sequences, proposal) if own else make(model, sequences, options, gaps=gaps)
     if not own and proposal is not None:
         start = start._replace(proposal=make_own_proposal(proposal, sequences))
     elif bootstrap and proposal is None:
@@ -222,10 +259,9 @@ def _learn(
     *,
     out: Path,
     tensorboard: bool,
-    files: list[str],
     **options: Any,
 ) -> Any:
-    """Learns with a progress bar; an error in the user's own files is reported at its line."""
+    """Learns with a progress bar."""
     from rich.console import Console
 
     from mcfo.training.loop import fit as learn
@@ -237,22 +273,16 @@ def _learn(
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
     console.print(f"{len(sequences)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
-    try:
-        return learn(
-            start.model,
-            start.proposal,
-            sequences,
-            objective=objective,
-            validation=held_out,
-            out=out,
-            listener=listener,
-            **options,
-        )
-    except (InputError, RunError):
-        raise
-    except Exception as error:
-        _blame(error, files)
-        raise
+    return learn(
+        start.model,
+        start.proposal,
+        sequences,
+        objective=objective,
+        validation=held_out,
+        out=out,
+        listener=listener,
+        **options,
+    )
 
 
 def _about(reference: str, own: bool) -> dict[str, Any]:
@@ -262,20 +292,6 @@ def _about(reference: str, own: bool) -> dict[str, Any]:
     file, _, name = reference.rpartition(":")
     code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
     return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
-
-
-def _blame(error: Exception, files: list[str]) -> None:
-    """Reports an exception that came out of the user's own file at its line."""
-    wanted = {os.path.realpath(file) for file in files}
-    frames = [
-        frame for frame in traceback.extract_tb(error.__traceback__) if os.path.realpath(frame.filename) in wanted
-    ]
-    if frames:
-        last = frames[-1]
-        raise InputError(
-            f"{last.filename}, line {last.lineno}, in {last.name}: {type(error).__name__}: "
-            f"{str(error).strip().splitlines()[0] if str(error).strip() else ''} Correct the model."
-        ) from error
 
 
 def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> None:

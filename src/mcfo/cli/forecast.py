@@ -32,7 +32,7 @@ _PAST = 100
 def forecast(
     run: RunFolder,
     data: Annotated[
-        Path, typer.Option(help="The series: a CSV file with a header, or an NPZ file; a piece of music also as .mid.")
+        Path, typer.Option(help="The series: CSV with a header, Parquet, NetCDF or NPZ; a piece of music also as .mid.")
     ],
     steps: Annotated[int, typer.Option(help="Steps after the last observation.", min=1, max=100_000)] = 20,
     only: Annotated[
@@ -59,6 +59,12 @@ def forecast(
     columns: Columns = None,
     series: SeriesColumn = None,
     time: TimeColumn = None,
+    future: Annotated[
+        Path | None,
+        typer.Option(
+            help="The coming inputs of a model that reads some: a table like the data, one row for each step."
+        ),
+    ] = None,
 ) -> None:
     """Forecast the series in a file with a learned model: means and quantiles, a picture, a piece that goes on."""
     kept = Kept(out, plot, () if midi is None else (midi,))
@@ -66,17 +72,18 @@ def forecast(
     exists(run)
     asked = {"values": columns.split(",") if columns else None, "series": series, "time": time}
     with messages():
-        table = _read(data, asked, steps_per_quarter)
+        table = _read(run, data, asked, steps_per_quarter)
         sizes = steps, particles, draws, seed
-        _forecast(run, data, table, only, (model, proposal), run_seed, sizes, kept, steps_per_quarter)
+        coming = None if future is None else (future, {"series": series, "time": time})
+        _forecast(run, data, table, only, (model, proposal), run_seed, sizes, kept, steps_per_quarter, coming)
 
 
-def _read(data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
+def _read(run: Path, data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
     from mcfo.data.music.reading import MIDI, read_piece
-    from mcfo.data.tables import read_series
+    from mcfo.training.reading import read_for_run
 
     if data.suffix.lower() not in MIDI:
-        return read_series(data, **columns)
+        return read_for_run(run, data, **columns)
     if any(columns.values()):
         raise InputError(f"--columns, --series and --time are about CSV files. Leave them out for {data}.")
     return read_piece(data, steps_per_quarter=steps_per_quarter)
@@ -92,6 +99,7 @@ def _forecast(
     sizes: tuple[int, int, int, int],
     kept: Kept,
     steps_per_quarter: int,
+    coming: tuple[Path, dict[str, Any]] | None,
 ) -> None:
     import jax
     import numpy as np
@@ -100,9 +108,11 @@ def _forecast(
 
     from mcfo.data.music.midi import write_midi
     from mcfo.data.predictions import LEVELS, write_predictions
+    from mcfo.data.tables import read_series
     from mcfo.sequences import stack
     from mcfo.smc.filter import SMC
     from mcfo.smc.forecast import forecast as compute
+    from mcfo.training.reading import coming_inputs
     from mcfo.training.saved import load_run
 
     steps, particles, draws, seed = sizes
@@ -114,6 +124,10 @@ def _forecast(
     kept.check_music(_past(table.sequences[places[0]]), str(data))
     saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
     learned = saved.choose(run_seed)
+    if coming is not None and not saved.inputs.names:
+        raise InputError(f"--future is for models that read inputs, but the one in {run} reads none. Leave it out.")
+    future = None if coming is None else read_series(coming[0], values=saved.inputs.names, **coming[1])
+    driven = [coming_inputs(saved.inputs, steps, future, table.names[place]) for place in places]
     # Padded to one length, so that one program serves all of them.
     batch = stack([table.sequences[place] for place in places])
     found, shown = [], []
@@ -128,6 +142,7 @@ def _forecast(
                 steps=steps,
                 sampler=SMC(particles),
                 draws=draws,
+                inputs=driven[number],
                 key=jax.random.key(seed),
             )
         except (TypeError, ValueError) as error:

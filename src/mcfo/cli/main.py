@@ -10,6 +10,7 @@ from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
 from mcfo.cli.forecast import forecast
+from mcfo.cli.models import models
 from mcfo.cli.programs import keep_programs
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
@@ -40,7 +41,7 @@ def _options(
     """What stands before the command."""
 
 
-for command in (demo, fit, evaluate, forecast, simulate, report, reproduce):
+for command in (demo, models, fit, evaluate, forecast, simulate, report, reproduce):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -78,6 +78,7 @@ def _simulate(
     from mcfo.data.tables import write_series
     from mcfo.models.simulation import beginning
     from mcfo.sequences import Sequence
+    from mcfo.training.reading import coming_inputs
     from mcfo.training.saved import load_run
 
     console = Console()
@@ -85,9 +86,12 @@ def _simulate(
     kept.check_film(saved.image)
     learned = saved.choose(run_seed)
     keys = jax.random.split(jax.random.key(seed), count)
+    # Of a model that reads the time between rows, each step is one unit of it.
+    inputs = None if saved.inputs.names else coming_inputs(saved.inputs, steps)
+    inputs = None if inputs is None else jax.numpy.asarray(inputs)
     try:
         with console.status(f"Drawing {count} series of {steps} steps"):
-            paths = jax.lax.map(lambda key: beginning(learned.model, None, jax.random.split(key, steps)), keys)
+            paths = jax.lax.map(lambda key: beginning(learned.model, inputs, jax.random.split(key, steps)), keys)
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"The model in {run} cannot make series without inputs: {error}") from error
     values = np.asarray(paths.observations)

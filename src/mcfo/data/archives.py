@@ -8,21 +8,21 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.data.raw import RawSeries, largest_value, too_large
+from mcfo.data.raw import RawSeries, Span, largest_value, too_large
 from mcfo.files import InputError, write_atomically
 
 
 def read_npz(path: Path) -> RawSeries:
-    """Reads `observations`, (series, steps, dimensions) or (series, steps, height, width), with optional `lengths`; or
-    an array for each series."""
+    """Reads `observations`, (series, steps, dimensions) or (series, steps, height, width), with optional `lengths`,
+    `inputs` (series, steps, inputs) and `times` (series, steps); or an array for each series."""
     arrays = load_arrays(path)
-    image = None
+    image, beside = None, {}
     if "observations" in arrays:
         if arrays["observations"].ndim == 4:
             *batch, height, width = arrays["observations"].shape
             image = height, width
             arrays["observations"] = arrays["observations"].reshape(*batch, height * width)
-        arrays = _cut(path, arrays)
+        arrays, beside = _cut(path, arrays)
     elif not arrays:
         raise InputError(f"{path} holds no arrays. Save the series with numpy.savez(file, observations=array).")
     for name, values in arrays.items():
@@ -41,7 +41,7 @@ def read_npz(path: Path) -> RawSeries:
                 "every series the same, with NaN in those that it lacks."
             )
     columns = [f"x{place + 1}" for place in range(widths[names[0]])]
-    return RawSeries(names, list(arrays.values()), columns, image)
+    return RawSeries(names, list(arrays.values()), columns, image, **beside)
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
@@ -79,13 +79,13 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
     return arrays
 
 
-def _cut(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The series in `observations`, each of its length, named by their place from 1."""
-    extra = sorted(set(arrays) - {"observations", "lengths"})
+def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The series in `observations`, each of its length, named by their place from 1; and what stands beside them."""
+    extra = sorted(set(arrays) - {"observations", "lengths", "inputs", "times"})
     if extra:
         raise InputError(
-            f"{path} holds {', '.join(map(repr, extra))} beside 'observations', where only 'lengths' may stand. Leave "
-            "that out; in the observations, NaN is what is missing."
+            f"{path} holds {', '.join(map(repr, extra))} beside 'observations', where only 'lengths', 'inputs' and "
+            "'times' may stand. Leave that out; in the observations, NaN is what is missing."
         )
     observations = arrays["observations"]
     if observations.ndim != 3 or not observations.size:
@@ -104,7 +104,41 @@ def _cut(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     for place, length in enumerate(lengths, 1):
         if not 1 <= length <= steps:
             raise InputError(f"{path}: the length of series {place} is {length}, but it must lie from 1 to {steps}.")
-    return {str(place + 1): observations[place, : lengths[place]] for place in range(count)}
+    beside: dict[str, Any] = {}
+    if "inputs" in arrays:
+        inputs = _beside(path, arrays, "inputs", 3)
+        beside["inputs"] = [one[:length].astype(float) for one, length in zip(inputs, lengths, strict=True)]
+        beside["input_names"] = [f"u{place + 1}" for place in range(inputs.shape[2])]
+    if "times" in arrays:
+        times = _beside(path, arrays, "times", 2)
+        times = [one[:length] for one, length in zip(times, lengths, strict=True)]
+        beside["times"] = [_increasing(path, place, one) for place, one in enumerate(times, 1)]
+        beside["spans"] = [Span(str(one[0]), str(one[-1]), None) for one in times]
+    return {str(place + 1): observations[place, : lengths[place]] for place in range(count)}, beside
+
+
+def _beside(path: Path, arrays: dict[str, np.ndarray], name: str, rank: int) -> np.ndarray:
+    """An array that goes with the observations, step by step."""
+    array, wanted = arrays[name], arrays["observations"].shape[:2]
+    if array.ndim != rank or array.shape[:2] != wanted or array.dtype.kind not in "iufb" or not array.size:
+        form = f"({wanted[0]}, {wanted[1]}{', inputs' if rank == 3 else ''})"
+        raise InputError(
+            f"{path}: {name} have shape {array.shape} and dtype {array.dtype}, but numbers of shape {form} are wanted."
+        )
+    return array
+
+
+def _increasing(path: Path, place: int, times: np.ndarray) -> np.ndarray:
+    """The time since the first step."""
+    if not np.isfinite(times.astype(float)).all():
+        raise InputError(f"{path}: a time of series {place} is not finite. Give each step its time.")
+    wrong = np.flatnonzero(times[1:] <= times[:-1])
+    if len(wrong):
+        step = int(wrong[0]) + 1
+        raise InputError(
+            f"{path}: in series {place} the time {times[step]} comes after {times[step - 1]}, but times must increase."
+        )
+    return (times - times[0]).astype(float)
 
 
 def _check_size(path: Path, name: str, values: np.ndarray) -> None:

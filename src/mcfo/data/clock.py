@@ -1,4 +1,4 @@
-"""Times in a file: whether they increase within each series."""
+"""Times in a file: whether they increase within each series, and how far they lie apart."""
 
 import math
 import re
@@ -6,54 +6,78 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
+from mcfo.data.raw import Span
+
 
 class Clock:
     """Checks the times of a file, one row after the other.
 
-    The first one decides what they are: numbers, ISO dates, or text, of which no order is known.
+    The first one decides what they are: numbers, ISO dates, or text, of which no order is known. `unit` is what a row
+    is called.
     """
 
-    def __init__(self):
-        self._kind = ""
+    def __init__(self, unit: str = "line"):
+        self.kind = ""
+        self._unit = unit
         self._read: Callable[[str], Any] | None = None
+        self._first: dict[str, tuple[Any, str]] = {}
         self._last: dict[str, tuple[Any, str, int]] = {}
 
-    def check(self, cell: str, series: str, line: int) -> None:
-        """Refuses a time that is not later than the last one of the same series."""
+    def check(self, cell: str, series: str, line: int) -> float:
+        """The time since the first one of the same series, in seconds if they are dates, NaN if they are text.
+
+        Refuses a time that is not later than the last one of the same series.
+        """
         if not cell:
             raise ValueError("the time is empty. Write one in each row, also where the values are missing.")
-        if not self._kind:
+        if not self.kind:
             kinds = (("a number", read_number), ("an ISO date", read_date))
-            self._kind, self._read = next((kind for kind in kinds if kind[1](cell)), ("text", None))
+            self.kind, self._read = next((kind for kind in kinds if kind[1](cell)), ("text", None))
         if self._read is None:
-            return
+            return math.nan
         time = self._read(cell)
         if time is None:
-            raise ValueError(f"{cell!r} is not {self._kind}, as the first time is. Write all times in the same way.")
+            raise ValueError(f"{cell!r} is not {self.kind}, as the first time is. Write all times in the same way.")
         last = self._last.get(series)
         self._last[series] = time, cell, line
         if last is not None:
-            _check_order(time, cell, series, *last)
+            self._check_order(time, cell, series, *last)
+        first, _ = self._first.setdefault(series, (time, cell))
+        return _elapsed(first, time)
 
+    def spans(self) -> list[Span]:
+        """From when to when each series goes, in the order in which they came."""
+        found = []
+        for series, (first, cell) in self._first.items():
+            origin = first[0] if isinstance(first[0], datetime) else None
+            found.append(Span(cell, self._last[series][1], origin))
+        return found
 
-def _check_order(time: Any, cell: str, series: str, last: Any, last_cell: str, last_line: int) -> None:
-    try:
-        if last < time:
-            return
-    except TypeError:
+    def _check_order(self, time: Any, cell: str, series: str, last: Any, last_cell: str, last_line: int) -> None:
+        try:
+            if last < time:
+                return
+        except TypeError:
+            raise ValueError(
+                f"of {cell} and {last_cell} ({self._unit} {last_line}) one has a time zone and the other has none. "
+                "Give all times one, or none."
+            ) from None
+        if last == time:
+            raise ValueError(
+                f"the time {cell} stands in {self._unit} {last_line} too, in the same series {series!r}. Keep one row "
+                "for each time; if the rows belong to several series, name the column that tells them apart."
+            )
         raise ValueError(
-            f"of {cell} and {last_cell} (line {last_line}) one has a time zone and the other has none. Give all times "
-            "one, or none."
-        ) from None
-    if last == time:
-        raise ValueError(
-            f"the time {cell} stands in line {last_line} too, in the same series {series!r}. Keep one row for each "
-            "time; if the rows belong to several series, name the column that tells them apart."
+            f"the time {cell} comes after {last_cell} ({self._unit} {last_line}) in series {series!r}, but times must "
+            "increase. Sort the rows of each series by time; if the column is a measurement, name it among the values."
         )
-    raise ValueError(
-        f"the time {cell} comes after {last_cell} (line {last_line}) in series {series!r}, but times must increase. "
-        "Sort the rows of each series by time; if the column is a measurement, name it among the values."
-    )
+
+
+def _elapsed(first: tuple[Any, ...], time: tuple[Any, ...]) -> float:
+    if isinstance(time[0], datetime):
+        beyond = [float(f"0.000000{digits}") if digits else 0.0 for digits in (first[1], time[1])]
+        return (time[0] - first[0]).total_seconds() + beyond[1] - beyond[0]
+    return float(time[0] - first[0])
 
 
 def read_number(cell: str) -> tuple[int | float] | None:

@@ -1,6 +1,7 @@
 """What the readers of all formats share: the series as plain arrays, and the size that a value may have."""
 
 import math
+from datetime import datetime
 from typing import NamedTuple
 
 import numpy as np
@@ -8,16 +9,31 @@ import numpy as np
 from mcfo.reading import float_dtype
 
 
+class Span(NamedTuple):
+    """The first and the last time of a series as they are written; `origin` is the first one, if they are dates."""
+
+    first: str
+    last: str
+    origin: datetime | None
+
+
 class RawSeries(NamedTuple):
     """Series as they stand in a file, each (steps,) or (steps, dimensions), with NaN for what is missing.
 
-    `image` is (height, width) where the dimensions are the pixels of pictures, row by row.
+    - `image`: (height, width) where the dimensions are the pixels of pictures, row by row.
+    - `inputs`: for each series (steps, inputs), with their names.
+    - `times`: for each series the time since its first row, in seconds where times are dates; None where there are no
+      times, or none whose distance is known.
     """
 
     names: list[str]
     arrays: list[np.ndarray]
     columns: list[str]
     image: tuple[int, int] | None = None
+    inputs: list[np.ndarray] | None = None
+    input_names: list[str] = []  # noqa: RUF012
+    times: list[np.ndarray] | None = None
+    spans: list[Span] | None = None
 
 
 def largest_value() -> float:

@@ -1,4 +1,4 @@
-"""Series in files: read from CSV and NPZ, and written as CSV."""
+"""Series in files: read from CSV, Parquet, NetCDF and NPZ, and written as CSV."""
 
 import csv
 import io
@@ -6,25 +6,71 @@ from collections.abc import Sequence as Listing
 from pathlib import Path
 from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
 
 from mcfo.data.archives import read_npz
+from mcfo.data.columnar import read_netcdf, read_parquet
+from mcfo.data.columns import Wanted
 from mcfo.data.delimited import DELIMITERS, read_csv
-from mcfo.data.raw import RawSeries
+from mcfo.data.raw import RawSeries, Span
+from mcfo.data.spacing import Spacing, spacing
 from mcfo.files import InputError, write_atomically
+from mcfo.reading import float_dtype
 from mcfo.sequences import Sequence
+
+_LISTED = ".csv, .parquet, .nc or .npz"
 
 
 class Table(NamedTuple):
     """The series of a file, each with its name, and the names of the observed dimensions.
 
-    `image` is (height, width) where these are the pixels of pictures, row by row.
+    - `image`: (height, width) where these are the pixels of pictures, row by row.
+    - `inputs`: the names of the inputs.
+    - `times`: for each series the time since its first row, in seconds where times are dates; None where nothing is
+      known of it. `spans` has the first and the last one as they are written.
+    - `unit`: the time of one step, where the first input is the time since the row before, in such units.
     """
 
     sequences: list[Sequence]
     names: list[str]
     columns: list[str]
     image: tuple[int, int] | None = None
+    inputs: list[str] = []  # noqa: RUF012
+    times: list[np.ndarray] | None = None
+    spans: list[Span] | None = None
+    unit: float | None = None
+
+    @property
+    def spacing(self) -> Spacing | None:
+        """How far the times lie apart; None where nothing is known of it."""
+        return None if self.times is None or self.spans is None else spacing(self.times, self.spans)
+
+    def with_gaps(self, unit: float | None = None) -> "Table":
+        """The same series with the time since the row before as the first input: one at the first row, where there is
+        none before.
+
+        **Arguments:**
+
+        - `unit`: the time that counts as one; the typical gap unless given.
+        """
+        found = self.spacing
+        if found is None or self.times is None:
+            raise InputError(
+                "There are no times from which to take the gaps between rows. Name their column (on the command line, "
+                "--time); they are numbers or ISO dates."
+            )
+        if self.unit is not None:
+            return self
+        unit = found.unit if unit is None else unit
+        sequences = []
+        for sequence, times in zip(self.sequences, self.times, strict=True):
+            gaps = np.concatenate([[1.0], np.diff(times) / unit])[:, None]
+            inputs = gaps if sequence.inputs is None else np.concatenate([gaps, np.asarray(sequence.inputs)], axis=1)
+            driven = jnp.asarray(inputs, float_dtype())
+            sequences.append(eqx.tree_at(lambda s: s.inputs, sequence, driven, is_leaf=lambda leaf: leaf is None))
+        return self._replace(sequences=sequences, unit=unit)
 
 
 def read_series(
@@ -33,44 +79,55 @@ def read_series(
     values: Listing[str] | None = None,
     series: str | None = None,
     time: str | None = None,
+    inputs: Listing[str] | None = None,
 ) -> Table:
-    """Reads and checks the series of a `.csv` or `.npz` file; every problem is an [`InputError`][] with its place.
+    """Reads and checks the series of a file; every problem is an [`InputError`][] with its place.
 
-    A CSV file has one row for each step, below a header. An empty cell, NaN or NA is a missing value. Times are
-    checked, not used: each row is one step, however much time lies between two. An NPZ file has one array
-    `observations`, (series, steps, dimensions) or, for pictures, (series, steps, height, width), with optional
-    `lengths`; or an array for each series.
+    A CSV, Parquet or NetCDF file has one row for each step. An empty cell, NaN or NA is a missing value. Times are
+    checked, and each row is one step, however much time lies between two, unless `table.with_gaps()` is used. An NPZ
+    file has one array `observations`, (series, steps, dimensions) or, for pictures, (series, steps, height, width),
+    with optional `lengths`, `inputs` and `times`; or an array for each series.
 
     **Arguments:**
 
-    - `values`: the observed columns; all but those of the series and of the time, unless given.
+    - `values`: the observed columns; all but those of the series, of the time and of inputs, unless given.
     - `series`: the column that tells series apart; `series`, unless given.
     - `time`: the column that must increase within a series; `time`, `date` or `t`, unless given.
+    - `inputs`: columns that drive the model and are not explained by it; none of their cells may be missing.
     """
+
+    def listed(names: Listing[str] | None) -> Listing[str] | None:
+        return [names] if isinstance(names, str) else names
+
     try:
-        raw = _read(path, [values] if isinstance(values, str) else values, series, time)
+        raw = _read(path, Wanted(listed(values), series, time, listed(inputs)))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    return Table(_sequences(path, raw), raw.names, raw.columns, raw.image)
+    return Table(_sequences(path, raw), raw.names, raw.columns, raw.image, raw.input_names, raw.times, raw.spans)
 
 
-def _read(path: Path, values: Listing[str] | None, series: str | None, time: str | None) -> RawSeries:
+def _read(path: Path, wanted: Wanted) -> RawSeries:
     if path.is_dir():
-        raise InputError(f"{path} is a folder, but a file is wanted: .csv or .npz.")
+        raise InputError(f"{path} is a folder, but a file is wanted: {_LISTED}.")
     if not path.exists():
         raise InputError(f"There is no file {path}. Check the name and the folder.")
-    if path.suffix.lower() == ".csv":
-        return read_csv(path, values=values, series=series, time=time)
-    if path.suffix.lower() == ".npz":
-        for name, given in {"values": values, "series": series, "time": time}.items():
+    ending = path.suffix.lower()
+    if ending == ".csv":
+        return read_csv(path, wanted)
+    if ending in (".parquet", ".pq"):
+        return read_parquet(path, wanted)
+    if ending in (".nc", ".nc4"):
+        return read_netcdf(path, wanted)
+    if ending == ".npz":
+        for name, given in wanted._asdict().items():
             if given is not None:
                 raise InputError(
-                    f"The option {name} is about the columns of a CSV file, but the arrays in {path} have no names of "
-                    "columns. Leave it out, or write the series as CSV."
+                    f"The option {name} is about the columns of a CSV, Parquet or NetCDF file, but the arrays in "
+                    f"{path} have no names of columns. Leave it out, or write the series as CSV."
                 )
         return read_npz(path)
     came = f"ends in {path.suffix}. Convert it" if path.suffix else "has no ending. Rename or convert it"
-    raise InputError(f"Cannot read {path}: files that end in .csv or .npz are read, but this one {came}.")
+    raise InputError(f"Cannot read {path}: files that end in {_LISTED} are read, but this one {came}.")
 
 
 def _sequences(path: Path, raw: RawSeries) -> list[Sequence]:
@@ -88,7 +145,8 @@ def _sequences(path: Path, raw: RawSeries) -> list[Sequence]:
     for number, (name, values) in enumerate(zip(raw.names, raw.arrays, strict=True)):
         try:
             values = values.astype(float) if is_whole(values) and not counts else values
-            sequences.append(Sequence.from_values(values, number=number))
+            inputs = None if raw.inputs is None else raw.inputs[number]
+            sequences.append(Sequence.from_values(values, inputs=inputs, number=number))
         except ValueError as error:
             raise InputError(f"{path}, series {name!r}: {error}") from error
     return sequences

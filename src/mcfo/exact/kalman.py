@@ -90,8 +90,8 @@ def _filter(model: LinearGaussian, sequence: Sequence) -> KalmanFilter:
     def step(carry, frame: Frame):
         filtered_mean, filtered_covariance, begun = carry
         predicted_mean = jnp.where(begun, model.transition_mean(filtered_mean, frame.inputs), filtered_mean)
-        matrix = model.transition_matrix
-        moved = matrix @ filtered_covariance @ matrix.T + model.transition_noise.matrix
+        matrix, noise = model.dynamics(frame.inputs)
+        moved = matrix @ filtered_covariance @ matrix.T + noise
         predicted_covariance = jnp.where(begun, moved, filtered_covariance)
         mean, covariance, log_evidence = _update(model, predicted_mean, predicted_covariance, frame)
         if frame.present is not None:
@@ -115,8 +115,8 @@ def _smoother(model: LinearGaussian, sequence: Sequence) -> Gaussians:
     present = jnp.ones(sequence.steps, bool) if present is None else present
 
     def step(later, laws):
-        filtered, predicted_next, next_present = laws
-        gain = _smoothing_gain(model, filtered, predicted_next)
+        filtered, predicted_next, next_present, next_inputs = laws
+        gain = _smoothing_gain(model.dynamics(next_inputs).matrix, filtered, predicted_next)
         mean = filtered.mean + gain @ (later.mean - predicted_next.mean)
         covariance = filtered.covariance + gain @ (later.covariance - predicted_next.covariance) @ gain.T
         law = Gaussians(
@@ -129,6 +129,7 @@ def _smoother(model: LinearGaussian, sequence: Sequence) -> Gaussians:
         jax.tree.map(lambda array: array[:-1], forward.filtered),
         jax.tree.map(lambda array: array[1:], forward.predicted),
         present[1:],
+        jax.tree.map(lambda array: array[1:], sequence.sanitised().inputs),
     )
     _, earlier = jax.lax.scan(step, last, laws, reverse=True)
     return jax.tree.map(lambda array, end: jnp.concatenate([array, end[None]]), earlier, last)
@@ -146,6 +147,6 @@ def _update(model: LinearGaussian, mean: Array, covariance: Array, frame: Frame)
     return mean + posterior.gain @ residual, posterior.covariance, log_density
 
 
-def _smoothing_gain(model: LinearGaussian, filtered: Gaussians, predicted_next: Gaussians) -> Array:
-    moved = model.transition_matrix @ filtered.covariance
+def _smoothing_gain(matrix: Array, filtered: Gaussians, predicted_next: Gaussians) -> Array:
+    moved = matrix @ filtered.covariance
     return jax.scipy.linalg.solve(predicted_next.covariance, moved, assume_a="pos").T

@@ -5,13 +5,18 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from mcfo.types import Distribution, Numbers, is_known
+from mcfo.types import Distribution, Numbers, Scalar, is_known
+
+_LEAST_PERSISTENCE = 1e-6
+"""Its logarithm is needed between uneven times."""
 
 
 class Autoregression(eqx.Module):
     """z_t = μ + ρ (z_t-1 - μ) + N(0, σ²), begun in its stationary law N(μ, σ² / (1 - ρ²)).
 
     ρ = tanh(`atanh_persistence`) and σ = exp(`log_scale`), so that any value of the parameters is a stationary law.
+    After a time δ instead of one step, ρ becomes |ρ|^δ and the noise keeps the stationary law: an Ornstein-Uhlenbeck
+    process, seen at uneven times. (No process in continuous time alternates, so that the sign of ρ is lost.)
     """
 
     level: Float[Array, " size"]
@@ -37,9 +42,25 @@ class Autoregression(eqx.Module):
     def scale(self) -> Float[Array, " size"]:
         return jnp.exp(self.log_scale)
 
-    def stationary(self) -> Distribution:
-        """N(μ, σ² / (1 - ρ²)), where 1 / sqrt(1 - tanh² a) = cosh a."""
-        return dist.Normal(self.level, self.scale * jnp.cosh(self.atanh_persistence)).to_event(1)
+    @property
+    def stationary_scale(self) -> Float[Array, " size"]:
+        """σ / sqrt(1 - ρ²), where 1 / sqrt(1 - tanh² a) = cosh a."""
+        return self.scale * jnp.cosh(self.atanh_persistence)
 
-    def following(self, latent: Float[Array, " size"]) -> Distribution:
-        return dist.Normal(self.level + self.persistence * (latent - self.level), self.scale).to_event(1)
+    def stationary(self) -> Distribution:
+        """N(μ, σ² / (1 - ρ²))."""
+        return dist.Normal(self.level, self.stationary_scale).to_event(1)
+
+    def moments(
+        self, latent: Float[Array, " size"], gap: Scalar | None = None
+    ) -> tuple[Float[Array, " size"], Float[Array, " size"]]:
+        """Mean and deviation of z after one step, or after the time `gap`."""
+        if gap is None:
+            return self.level + self.persistence * (latent - self.level), self.scale
+        log_persistence = gap * jnp.log(jnp.maximum(jnp.abs(self.persistence), _LEAST_PERSISTENCE))
+        scale = self.stationary_scale * jnp.sqrt(-jnp.expm1(2 * log_persistence))
+        return self.level + jnp.exp(log_persistence) * (latent - self.level), scale
+
+    def following(self, latent: Float[Array, " size"], gap: Scalar | None = None) -> Distribution:
+        """N(μ + ρ (z - μ), σ²), after the time `gap` if one is given."""
+        return dist.Normal(*self.moments(latent, gap)).to_event(1)

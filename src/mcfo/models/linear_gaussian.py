@@ -21,6 +21,13 @@ class Conditioned(NamedTuple):
     innovation_factor: Float[Array, "dimensions dimensions"]
 
 
+class Dynamics(NamedTuple):
+    """How the latent moves in one step, beside its mean: z_t | z_t-1 has the covariance Q, and its mean grows by A."""
+
+    matrix: Float[Array, "latent latent"]
+    covariance: Float[Array, "latent latent"]
+
+
 class LinearGaussian(MarkovModel):
     """z_1 ~ N(m, P);  z_t = A z_t-1 + B u_t + a + N(0, Q);  x_t = C z_t + D u_t + c + N(0, R).
 
@@ -129,6 +136,10 @@ class LinearGaussian(MarkovModel):
     def emission_mean(self, latent: Float[Array, " latent"], inputs: Inputs) -> Float[Array, " dimensions"]:
         """C z + D u + c."""
         return _affine(self.emission_matrix, latent, self.emission_offset, self.emission_inputs, inputs)
+
+    def dynamics(self, inputs: Inputs) -> Dynamics:
+        """A and Q of the step with these inputs."""
+        return Dynamics(self.transition_matrix, self.transition_noise.matrix)
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.initial_noise.gaussian(self.initial_mean)

@@ -117,12 +117,22 @@ class LocallyOptimal(Proposal):
         if observed is None:
             observed = jnp.ones((1, 1), bool)
 
-        def table(noise: Covariance):
-            # Gains depend on the mask alone, so one row serves for all steps if nothing is missing.
-            rows = jax.vmap(lambda mask: _gain_and_factor(model, noise, mask))(observed)
+        def table(covariances: Float[Array, "rows latent latent"]):
+            # One row serves for all steps if nothing is missing and the steps are alike.
+            count = max(len(covariances), len(observed))
+            masks = jnp.broadcast_to(observed, (count, observed.shape[1]))
+            covariances = jnp.broadcast_to(covariances, (count, *covariances.shape[1:]))
+            rows = jax.vmap(lambda covariance, mask: _gain_and_factor(model, covariance, mask))(covariances, masks)
             return jax.tree.map(lambda array: jnp.broadcast_to(array, (sequence.steps, *array.shape[1:])), rows)
 
-        return observations, sequence.inputs, table(model.initial_noise), table(model.transition_noise)
+        later = self._covariances(sequence)
+        return observations, sequence.inputs, table(model.initial_noise.matrix[None]), table(later)
+
+    def _covariances(self, sequence: Sequence) -> Float[Array, "steps latent latent"]:
+        """Q of each step."""
+        if sequence.inputs is None:
+            return self.model.dynamics(None).covariance[None]
+        return jax.vmap(lambda inputs: self.model.dynamics(inputs).covariance)(sequence.inputs)
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         observation, inputs, first, _ = context
@@ -139,9 +149,11 @@ class LocallyOptimal(Proposal):
         return dist.MultivariateNormal(mean, scale_tril=factor)
 
 
-def _gain_and_factor(model: LinearGaussian, prior: Covariance, observed: Bool[Array, " #dimensions"]):
+def _gain_and_factor(
+    model: LinearGaussian, covariance: Float[Array, "latent latent"], observed: Bool[Array, " #dimensions"]
+):
     observed = jnp.broadcast_to(observed, (model.observed_size,))
-    posterior = model.condition(prior.matrix, observed)
+    posterior = model.condition(covariance, observed)
     return posterior.gain, jnp.linalg.cholesky(posterior.covariance)
 
 

@@ -22,7 +22,8 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
     **Arguments:**
 
     - `about`: what the caller knows beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
-      (files), "columns" (their names), "image" (height and width of pictures), "command".
+      (files), "columns" (their names), "image" (height and width of pictures), "inputs" (their names), "unit" (the
+      time of one step, where the first input is the time since the step before), "command".
     """
     modules, objective = trainer.modules, trainer.objective
     return {
@@ -53,7 +54,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "window": objective.window,
         },
         "data": _data(trainer.data, about.get("data"))
-        | {name: about[name] for name in ("columns", "image") if about.get(name) is not None},
+        | {name: about[name] for name in ("columns", "image", "inputs", "unit") if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
         "settings": trainer.settings.as_data(),
         "optimiser": trainer.optimiser_digest(),
@@ -68,11 +69,11 @@ def _shapes(module: Any, side: str) -> dict[str, list[int]]:
 
 
 def _data(buckets: Buckets, file: Any) -> dict[str, Any]:
-    held = [jax.tree.map(np.asarray, batch) for batch in buckets]
+    held, inputs = [jax.tree.map(np.asarray, batch) for batch in buckets], buckets[0].inputs
     return {
         "file": file,
         "series": sum(len(batch.observations) for batch in buckets),
         "steps": sum(map(steps_of, buckets)),
         "dimensions": buckets[0].observations.shape[2],
         "sha256": digest(held[0] if len(held) == 1 else held),
-    }
+    } | ({} if inputs is None else {"inputs": [f"u{place + 1}" for place in range(inputs.shape[-1])]})

@@ -33,6 +33,32 @@ class SavedSeed(NamedTuple):
     nll_per_step: float = math.inf
 
 
+class Inputs(NamedTuple):
+    """What drives a model: named columns, and before them the time since the step before, in this unit, if it is not
+    None."""
+
+    names: list[str]
+    unit: float | None
+
+    @classmethod
+    def of(cls, config: Any) -> Inputs:
+        """From config.json, which is not to be trusted."""
+        names, unit = inside(config, "data", "inputs"), inside(config, "data", "unit")
+        known = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
+        return cls(names if known else [], float(unit) if timed else None)
+
+    @property
+    def size(self) -> int:
+        """How many numbers come with each step."""
+        return len(self.names) + (self.unit is not None)
+
+    def words(self) -> str:
+        """For people."""
+        gap = [] if self.unit is None else ["the time since the row before"]
+        return ", ".join([*gap, *self.names]) or "none"
+
+
 class SavedRun(NamedTuple):
     """A run from its folder."""
 
@@ -55,6 +81,11 @@ class SavedRun(NamedTuple):
         if not (isinstance(found, list) and len(found) == 2 and all(isinstance(one, int) and one > 0 for one in found)):
             return None
         return (found[0], found[1]) if found[0] * found[1] == size else None
+
+    @property
+    def inputs(self) -> Inputs:
+        """What the model reads beside the observations."""
+        return Inputs.of(self.config)
 
     @property
     def columns(self) -> list[str]:
@@ -110,6 +141,12 @@ def load_run(
             f"The model in {folder} was learned from {parts.dimensions} columns of values, but these data have "
             f"{sequences[0].observations.shape[1]}. Choose the columns (on the command line, --columns)."
         )
+    given = 0 if not sequences or sequences[0].inputs is None else sequences[0].inputs.shape[-1]
+    if sequences and given != parts.inputs.size:
+        raise InputError(
+            f"The model in {folder} reads {parts.inputs.size} inputs ({parts.inputs.words()}), but these data have "
+            f"{given}. Read them with mcfo.read_for_run(folder, file)."
+        )
     start = _start(folder, parts, model, proposal, like, list(sequences or []))
     for side, module in (("model", start.model), ("proposal", start.proposal)):
         different = differences(describe(module, values=False), inside(config, side, "fields"))
@@ -156,6 +193,7 @@ class _Parts(NamedTuple):
     options: dict[str, Any]
     seeds: list[int]
     dimensions: int
+    inputs: Inputs
 
     @classmethod
     def read(cls, folder: Path, config: dict[str, Any]) -> _Parts:
@@ -174,6 +212,7 @@ class _Parts(NamedTuple):
             options=options if isinstance(options, dict) else {},
             seeds=seeds,
             dimensions=dimensions,
+            inputs=Inputs.of(config),
         )
 
 
@@ -203,8 +242,10 @@ def _start(
     else:
         check(parts.name, sequences, parts.options)
         # Zeros and ones are values of every model of the catalogue.
-        series = Sequence.from_values(np.tile(np.array([[1], [0], [1], [1]]), (1, parts.dimensions)))
-        start = make(parts.name, [series], parts.options)
+        values = np.tile(np.array([[1], [0], [1], [1]]), (1, parts.dimensions))
+        inputs = np.ones((len(values), parts.inputs.size)) if parts.inputs.size else None
+        series = Sequence.from_values(values, inputs=inputs)
+        start = make(parts.name, [series], parts.options, gaps=parts.inputs.unit is not None)
         if proposal is not None:
             start = start._replace(proposal=make_own_proposal(proposal, sequences))
     return start._replace(proposal=Bootstrap()) if parts.bootstrap and proposal is None else start

@@ -1,0 +1,247 @@
+"""Linear Gaussian models: a hidden autoregression, a local level, a local trend."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from mcfo.catalogue.start import Start, check_between, exogenous, known, observed, regressed
+from mcfo.files import InputError
+from mcfo.models.irregular import IrregularLinearGaussian
+from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.proposals.gaussian import AffineGaussian, LocallyOptimal
+from mcfo.reading import float_dtype
+from mcfo.sequences import Sequence
+
+_FIXED = ("initial_mean", "initial_noise", "transition_matrix", "emission_matrix")
+
+
+def linear_gaussian(
+    sequences: list[Sequence],
+    gaps: bool = False,
+    *,
+    persistence: float = 0.9,
+    signal: float = 0.5,
+    latent: int | None = None,
+) -> Start:
+    """A hidden autoregression in each dimension, seen through noise; `signal` is its share of the data's variance.
+
+    With `latent`, so many hidden ones that all columns share, begun at the principal components of the data.
+    """
+    check_between("persistence", persistence, -1.0, 1.0)
+    check_between("signal", signal, 0.0, 1.0)
+    check_moving(observed(sequences))
+    rest, weights = regressed(sequences, exogenous(sequences, gaps))
+    mean, variance = _moments(rest)
+    transition_variance, emission_variance = (1 - persistence**2) * signal * variance, (1 - signal) * variance
+    _check_variances(variance, transition_variance, emission_variance)
+    if latent is not None:
+        return _factors(rest, weights, mean, emission_variance, persistence, signal, latent)
+    size = len(mean)
+    model = LinearGaussian(
+        initial_mean=mean,
+        initial_covariance=variance,
+        transition_matrix=persistence * np.eye(size),
+        transition_covariance=transition_variance,
+        transition_offset=(1 - persistence) * mean,
+        emission_matrix=np.eye(size),
+        emission_covariance=emission_variance,
+        emission_inputs=weights,
+    )
+    return _begun(model, ("initial_mean", "initial_noise", "emission_matrix"))
+
+
+def _factors(
+    rest: np.ndarray,
+    weights: np.ndarray | None,
+    mean: np.ndarray,
+    emission_variance: np.ndarray,
+    persistence: float,
+    signal: float,
+    latent: int,
+) -> Start:
+    """Hidden autoregressions of variance one, and how much of each is in each column."""
+    if not 1 <= latent <= 1000:
+        raise InputError(f"The option latent must lie from 1 to 1000, but got {latent}.")
+    deviation = np.sqrt(np.nanvar(rest, axis=0))
+    # What is missing counts as the mean, which shrinks correlations a little.
+    standard = np.nan_to_num((rest - mean) / deviation)
+    values, vectors = np.linalg.eigh(standard.T @ standard / len(standard))
+    found = (vectors * np.sqrt(np.maximum(values, 0.01)))[:, ::-1]
+    # More hidden ones than columns: the further ones begin small and fade faster, so that they differ.
+    rounds = 0.3 ** np.arange(-(-latent // len(mean)))
+    loadings = np.concatenate([found * factor for factor in rounds], axis=1)[:, :latent]
+    matrix = np.diag(np.repeat(persistence / (1 + np.arange(len(rounds))), len(mean))[:latent])
+    model = LinearGaussian(
+        initial_mean=np.zeros(latent),
+        initial_covariance=np.ones(latent),
+        transition_matrix=matrix,
+        transition_covariance=1 - np.diag(matrix) ** 2,
+        emission_matrix=np.sqrt(signal) * deviation[:, None] * loadings,
+        emission_covariance=emission_variance,
+        emission_offset=mean,
+        emission_inputs=weights,
+    )
+    return _begun(model, ("initial_mean", "initial_noise", "transition_noise"))
+
+
+def local_level(
+    sequences: list[Sequence],
+    gaps: bool = False,
+    *,
+    signal: float | None = None,
+    initial_mean: float | None = None,
+    initial_variance: float | None = None,
+) -> Start:
+    """A random walk in each dimension, seen through noise: begins at what the differences of the data say of both."""
+    rest, weights, initial, variance = _beginning(sequences, gaps, initial_mean, initial_variance, signal)
+    of_levels, of_noise = np.array([_level_variances(column, signal) for column in rest]).T
+    _check_variances(variance, of_levels, of_noise)
+    size = len(variance)
+    kind = IrregularLinearGaussian if gaps else LinearGaussian
+    model = kind(
+        initial_mean=initial,
+        initial_covariance=variance,
+        transition_matrix=np.eye(size),
+        transition_covariance=of_levels,
+        emission_matrix=np.eye(size),
+        emission_covariance=of_noise,
+        emission_inputs=weights,
+    )
+    return _begun(model, _FIXED)
+
+
+def local_trend(
+    sequences: list[Sequence],
+    gaps: bool = False,
+    *,
+    signal: float | None = None,
+    initial_mean: float | None = None,
+    initial_variance: float | None = None,
+) -> Start:
+    """A level whose slope is a random walk too; begins at what the second differences of the data say."""
+    rest, weights, initial, variance = _beginning(sequences, gaps, initial_mean, initial_variance, signal)
+    of_levels, of_slopes, of_noise = np.array([_trend_variances(column, signal) for column in rest]).T
+    _check_variances(variance, of_levels, of_slopes, of_noise)
+    size = len(variance)
+    slope = np.array([_mean(_differences(column, 1)) for column in rest])
+    spread = np.array([_mean(_differences(column, 1) ** 2) for column in rest])
+    one, zero = np.eye(size), np.zeros((size, size))
+    kind = IrregularLinearGaussian if gaps else LinearGaussian
+    model = kind(
+        initial_mean=np.concatenate([initial, slope]),
+        initial_covariance=np.concatenate([variance, np.maximum(spread, of_slopes)]),
+        transition_matrix=np.block([[one, one], [zero, one]]),
+        transition_covariance=np.concatenate([of_levels, of_slopes]),
+        emission_matrix=np.concatenate([one, zero], axis=1),
+        emission_covariance=of_noise,
+        emission_inputs=weights,
+    )
+    return _begun(model, _FIXED)
+
+
+def check_moving(values: np.ndarray) -> None:
+    """Refuses a column that never changes."""
+    for column, (low, high) in enumerate(zip(np.nanmin(values, axis=0), np.nanmax(values, axis=0), strict=True), 1):
+        if low == high:
+            raise InputError(
+                f"Column {column} of the values is constant: every one that is known is {low:g}. A Gaussian cannot "
+                "have variance zero. Leave the column out."
+            )
+
+
+def _begun(model: LinearGaussian, fixed: tuple[str, ...]) -> Start:
+    """With a proposal that is optimal for where the model begins, and that is learned as the model is."""
+    paths = tuple(f"model.{name}" for name in fixed)
+    if model.emission_inputs is None and type(model) is LinearGaussian:
+        return Start(model, AffineGaussian.optimal(model), paths)
+    # Of the proposal's copy of the model what is fixed in the model is fixed too.
+    return Start(model, LocallyOptimal(model), (*paths, *(f"proposal.model.{name}" for name in fixed)))
+
+
+def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    # Scaled, so that no sum of squares overflows unless the variance does.
+    scale = np.nanmax(np.abs(values), axis=0)
+    scale = np.where(scale > 0, scale, 1.0)
+    mean = np.nanmean(values / scale, axis=0) * scale
+    with np.errstate(over="ignore"):
+        return mean, np.nanvar(values / scale, axis=0) * scale**2
+
+
+def _check_variances(variance: np.ndarray, *parts: np.ndarray) -> None:
+    limits = np.finfo(float_dtype())
+    for column, variances in enumerate(zip(variance, *parts, strict=True), 1):
+        # Sums and products of a few variances must be representable too.
+        for wanted in variances:
+            if not 1e6 * limits.tiny < wanted < 1e-6 * limits.max:
+                raise InputError(
+                    f"Column {column} of the values has variance {variances[0]:g}, for which the model needs one of "
+                    f"{wanted:g}: too near the limits of {float_dtype()}. Rescale the column."
+                )
+
+
+def _beginning(
+    sequences: list[Sequence], gaps: bool, mean: float | None, variance: float | None, signal: float | None
+) -> tuple[list[list[np.ndarray]], np.ndarray | None, np.ndarray, np.ndarray]:
+    """The columns, each a list of its series, without what inputs explain; and the law of the first level."""
+    if signal is not None:
+        check_between("signal", signal, 0.0, 1.0)
+    if variance is not None:
+        check_between("initial_variance", variance, 0.0, np.inf)
+    if mean is not None:
+        check_between("initial_mean", mean, -np.inf, np.inf)
+    values = observed(sequences)
+    check_moving(values)
+    rest, weights = regressed(sequences, exogenous(sequences, gaps))
+    _, spread = _moments(rest)
+    ends = np.cumsum([len(known(sequence)) for sequence in sequences])[:-1]
+    columns = [np.split(column, ends) for column in rest.T]
+    first = np.array(
+        [np.mean([one[~np.isnan(one)][0] for one in column if not np.isnan(one).all()]) for column in columns]
+    )
+    initial = first if mean is None else np.full(len(first), mean)
+    return columns, weights, initial, spread if variance is None else np.full(len(first), variance)
+
+
+def _differences(column: list[np.ndarray], order: int) -> np.ndarray:
+    """Of neighbours in each series, one series after the other, with NaN between two and where one is missing."""
+    parts = [np.concatenate([np.diff(one, order), np.full(order + 1, np.nan)]) for one in column if len(one) > order]
+    return np.concatenate(parts) if parts else np.full(1, np.nan)
+
+
+def _mean(values: np.ndarray) -> float:
+    values = values[~np.isnan(values)]
+    return float(np.mean(values)) if len(values) else 0.0
+
+
+def _autocovariances(column: list[np.ndarray], order: int) -> tuple[float, list[float]]:
+    """The scale of a column, and the mean products of its scaled differences at lags 0, 1, ..., `order`."""
+    scale = max(float(np.nanmax(np.abs(one), initial=0.0)) for one in column)
+    moved = _differences([one / scale for one in column], order)
+    products = [_mean(moved[lag:] * moved[: len(moved) - lag]) for lag in range(order + 1)]
+    if products[0] == 0.0:
+        # No two values stand side by side, or all differences vanish: of the variance one cannot know more.
+        products = [max(float(np.nanvar(np.concatenate(column) / scale)), 1e-12)] + [0.0] * order
+    return scale, products
+
+
+def _level_variances(column: list[np.ndarray], signal: float | None) -> tuple[float, float]:
+    """Of the walk and of the noise: Var Δx = q + 2 r, and the autocovariance of Δx at lag one is -r."""
+    scale, (total, first) = _autocovariances(column, 1)
+    share = float(np.clip(1 + 2 * first / total, 0.05, 0.95)) if signal is None else signal
+    with np.errstate(over="ignore"):
+        return float(share * total * np.square(scale)), float((1 - share) * total / 2 * np.square(scale))
+
+
+def _trend_variances(column: list[np.ndarray], signal: float | None) -> tuple[float, float, float]:
+    """Of level, slope and noise: the autocovariances of Δ²x are s + 2 q + 6 r, -q - 4 r and r."""
+    scale, (total, first, second) = _autocovariances(column, 2)
+    if signal is None:
+        noise = float(np.clip(second / total, 0.01, 0.16))
+        level = float(np.clip(-first / total - 4 * noise, 0.01, 0.45))
+    else:
+        # The share of the noise, and the rest in equal parts to what level and slope contribute.
+        noise, level = (1 - signal) / 6, signal / 4
+    slope = max(1 - 2 * level - 6 * noise, 0.01)
+    with np.errstate(over="ignore"):
+        unit = total * np.square(scale)
+        return float(level * unit), float(slope * unit), float(noise * unit)

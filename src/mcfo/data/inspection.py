@@ -1,0 +1,99 @@
+"""What is in a table: its columns, its series, its times."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from mcfo.data.tables import Table
+from mcfo.sequences import Sequence
+
+
+class Column(NamedTuple):
+    """One column of values over all series; `notes` are what one should know before one learns from it."""
+
+    name: str
+    known: int
+    missing: int
+    least: float
+    mean: float
+    deviation: float
+    greatest: float
+    notes: tuple[str, ...]
+
+
+class OfSeries(NamedTuple):
+    """One series: its steps, those with something missing, the longest run of steps that are missing whole."""
+
+    name: str
+    steps: int
+    incomplete: int
+    longest_missing: int
+    first: str
+    last: str
+
+
+def values_of(sequence: Sequence) -> np.ndarray:
+    """What was observed, with NaN for what is missing."""
+    return np.where(np.asarray(sequence.mask()), np.asarray(sequence.observations, float), np.nan)
+
+
+def describe_columns(table: Table) -> list[Column]:
+    """Each column of values, over all series."""
+    values = np.concatenate([values_of(sequence) for sequence in table.sequences])
+    found = []
+    for name, column in zip(table.columns, values.T, strict=True):
+        known = column[~np.isnan(column)]
+        if not len(known):
+            nothing = np.nan
+            found.append(Column(name, 0, len(column), nothing, nothing, nothing, nothing, ("always missing",)))
+            continue
+        numbers = float(known.min()), float(known.mean()), float(known.std()), float(known.max())
+        found.append(Column(name, len(known), len(column) - len(known), *numbers, _notes(known)))
+    return found
+
+
+def _notes(known: np.ndarray) -> tuple[str, ...]:
+    if known.min() == known.max():
+        return ("constant",)
+    if np.isin(known, (0, 1)).all():
+        return ("zeros and ones",)
+    notes = []
+    if (known == np.floor(known)).all():
+        notes.append("counts" if known.min() >= 0 else "whole numbers")
+    spread = known.std()
+    far = np.abs(known - np.median(known)) > 20 * max(float(np.median(np.abs(known - np.median(known)))), 0.05 * spread)
+    if far.any() and far.sum() <= 0.01 * len(known) + 1:
+        notes.append(f"{int(far.sum())} far from the rest")
+    return tuple(notes)
+
+
+def describe_series(table: Table) -> list[OfSeries]:
+    """Each series."""
+    found = []
+    for place, (name, sequence) in enumerate(zip(table.names, table.sequences, strict=True)):
+        missing = np.isnan(values_of(sequence))
+        span = ("", "") if table.spans is None else table.spans[place][:2]
+        found.append(
+            OfSeries(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)
+        )
+    return found
+
+
+def _longest(flags: np.ndarray) -> int:
+    """The longest run of True."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(int), [0]])))
+    return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+def suggestions(columns: list[Column]) -> list[str]:
+    """Models of the catalogue that such columns are made for, the nearest first."""
+    notes = [set(column.notes) for column in columns]
+    if all("zeros and ones" in one for one in notes):
+        return ["vrnn", "srnn", "deep"] if len(columns) > 1 else ["poisson-counts"]
+    if all(one & {"counts", "zeros and ones"} for one in notes):
+        return ["poisson-counts", "negative-binomial-counts"]
+    around_zero = all(abs(column.mean) < 0.2 * column.deviation for column in columns if column.known)
+    further = ["stochastic-volatility"] if around_zero else []
+    return ["local-level", "local-trend", "linear-gaussian", *further, *(["deep"] if len(columns) > 8 else [])]

@@ -1,0 +1,251 @@
+"""One's own table: a look at it, models by name, inputs and uneven times, and what is refused."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import mcfo
+from mcfo.catalogue.entries import CATALOGUE
+from support.commands import SMALL, invoke, refused
+
+pytestmark = pytest.mark.xdist_group("own series")
+
+OWN = """
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from mcfo import MarkovModel
+
+
+class Drift(MarkovModel):
+    speed: jnp.ndarray
+
+    def __init__(self):
+        self.speed = jnp.zeros(1)
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 1.0).to_event(1)
+
+    def transition(self, memory, inputs):
+        return dist.Normal(memory + self.speed, 1.0).to_event(1)
+
+    def emission(self, memory, latent, inputs):
+        return dist.Normal(latent, 1.0).to_event(1)
+"""
+
+
+def squeezed(result):
+    return " ".join(result.stdout.split())
+
+
+def test_every_model_is_listed_and_shown():
+    listed = invoke("models")
+    assert listed.exit_code == 0, listed.output
+    for name, entry in CATALOGUE.items():
+        assert name in listed.stdout
+        assert set(entry.options) == set(entry.parameters()), f"{name}: the options and what is said of them differ"
+        shown = invoke("models", name)
+        assert shown.exit_code == 0, shown.output
+        assert all(option in shown.stdout for option in entry.options)
+        assert f"mcfo fit {name} --data" in shown.stdout
+    assert refused(invoke("models", "locallevel"), "There is no model 'locallevel'. Did you mean 'local-level'?")
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    """The same uneven series as CSV and Parquet, with an input; and one with two series."""
+    folder = tmp_path_factory.mktemp("tables")
+    draw = np.random.default_rng(0)
+    days = np.cumsum(draw.choice([1, 1, 1, 2, 6], 30))
+    frame = pd.DataFrame(
+        {
+            "date": [str(day.date()) for day in pd.Timestamp("2021-05-01") + pd.to_timedelta(days, "D")],
+            "level": np.round(10 + draw.normal(size=30).cumsum(), 3),
+            "driver": np.round(draw.normal(size=30), 3),
+        }
+    )
+    frame.loc[[4, 11, 12], "level"] = np.nan
+    frame.to_csv(folder / "uneven.csv", index=False)
+    frame.to_parquet(folder / "uneven.parquet")
+    two = pd.DataFrame({"series": [*"aaaabb"], "x": [1, 2, 3, 4, 5, 6], "flat": 3, "y": [0.5] + [None] * 4 + [1.5]})
+    two.to_csv(folder / "two.csv", index=False)
+    (folder / "own.py").write_text(OWN)
+    return folder
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_look_at_a_file(tables, tmp_path, ending):
+    picture = tmp_path / "picture.png"
+    looked = ["data", "inspect", tables / f"uneven.{ending}", "--inputs", "driver", "--plot", picture]
+    result = invoke(*looked)
+    assert result.exit_code == 0, result.output
+    text = squeezed(result)
+    assert "1 series of 30 steps." in text
+    assert "not evenly spaced: typically 1 day, at most 6 times that" in text
+    assert "level 27 3 (10%)" in text
+    assert "The longest run of missing steps has 2." in text
+    assert "mcfo fit local-level" in text
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    before = picture.read_bytes()
+    assert refused(invoke(*looked), "exists already")
+    assert picture.read_bytes() == before
+
+
+def test_a_look_at_many_series(tables):
+    result = invoke("data", "inspect", tables / "two.csv")
+    assert result.exit_code == 0, result.output
+    text = squeezed(result)
+    assert "2 series of 2 to 4 steps (median 4), 6 in all. No times: each row is one step." in text
+    assert "Column flat is constant (3)" in text
+    assert "a 4 3 0" in text
+    assert refused(invoke("data", "inspect", tables / "two.csv", "--columns", "z"), "has no column 'z'")
+    assert refused(invoke("data", "inspect", tables / "none.csv"), "There is no file")
+
+
+BAD = {
+    "no such column": ("x\n1\n2\n", ["--columns", "y"], "has no column 'y'. There are: x."),
+    "no such input": ("x\n1\n2\n", ["--inputs", "u"], "has no column 'u'"),
+    "text in a number column": ("x,y\n1,2\n3,many\n", [], "line 3, column 'y': 'many' is not a number"),
+    "a time twice": ("time,x\n1,5\n1,6\n", [], "line 3, column 'time': the time 1 stands in line 2 too"),
+    "unsorted times": ("time,x\n2,5\n1,6\n", [], "line 3, column 'time': the time 1 comes after 2"),
+    "a single row": ("x\n1\n", [], "The series has a single row, but a model of time needs two or more"),
+    "single rows": ("series,x\na,1\nb,2\n", [], "Each of the 2 series has a single row"),
+    "all missing": ("time,x\n1,\n2,NA\n", [], "All 2 values of the series are missing"),
+    "a constant series": ("x\n3\n3\n3\n", [], "Column 1 of the values is constant: every one that is known is 3"),
+    "an input that is missing": ("x,u\n1,2\n2,\n", ["--inputs", "u"], "line 3, column 'u': the input is missing"),
+    "no such meaning": ("x\n1\n2\n", ["--irregular", "row"], "Did you mean 'rows'?"),
+    "gaps of no times": ("x\n1\n2\n", ["--irregular", "inputs"], "There are no times from which to take the gaps"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+@pytest.mark.parametrize("model", ["local-level", "linear-gaussian"])
+def test_bad_tables_are_refused_and_nothing_is_written(case, model, tmp_path):
+    content, options, message = BAD[case]
+    (tmp_path / "data.csv").write_text(content)
+    result = invoke("fit", model, "--data", tmp_path / "data.csv", "--out", tmp_path / "run", *options, *SMALL)
+    assert refused(result, message)
+    assert {path.name for path in tmp_path.iterdir()} == {"data.csv"}
+
+
+IMPOSSIBLE = {
+    "poisson-counts": ("x\n3\n-1\n", "step 2, column 1 of the values: -1 is not a count. The model poisson-counts"),
+    "negative-binomial-counts": ("x\n3\n1.5\n", "1.5 is not a count. The model negative-binomial-counts wants"),
+    "vrnn": ("x\n0\n2\n", "2 is neither 0 nor 1"),
+    "stochastic-volatility": ("x\n0\n0\n", "Column 1 of the values is zero wherever it is known"),
+    "local-trend": ("x\n1\n1\n", "Column 1 of the values is constant"),
+}
+
+
+@pytest.mark.parametrize("model", IMPOSSIBLE)
+def test_values_that_the_model_cannot_explain(model, tmp_path):
+    content, message = IMPOSSIBLE[model]
+    (tmp_path / "data.csv").write_text(content)
+    result = invoke("fit", model, "--data", tmp_path / "data.csv", "--out", tmp_path / "run", *SMALL)
+    assert refused(result, message)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "message"),
+    [
+        ("linear-gaussian", ["--irregular", "inputs"], "takes each row for one step: it cannot read the time between"),
+        ("deep", ["--inputs", "driver"], "The model deep takes no inputs. Leave out --inputs, or use one of: local-le"),
+        (
+            "stochastic-volatility",
+            ["--inputs", "driver", "--set", "leverage=-0.3"],
+            "takes either inputs or leverage, not both",
+        ),
+        ("stochastic-volatility", ["--set", "tails=fat"], "There are no tails 'fat'"),
+        ("stochastic-volatility", ["--set", "degrees=2"], "degrees must be finite and above 2"),
+        ("local-level", ["--set", "initial_variance=-1"], "initial_variance must be positive and finite"),
+        ("linear-gaussian", ["--set", "latent=0"], "latent must lie from 1 to 1000"),
+    ],
+)
+def test_what_a_model_does_not_take(tables, tmp_path, model, options, message):
+    fit = ["fit", model, "--data", tables / "uneven.csv", "--columns", "level", "--out", tmp_path / "run", *SMALL]
+    assert refused(invoke(*fit, *options), message)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.fixture(scope="module")
+def driven(tables):
+    """A run on uneven times with an input, as a new user would make it."""
+    fit = ["fit", "local-level", "--data", tables / "uneven.csv", "--inputs", "driver", "--out", tables / "run"]
+    result = invoke(*fit, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "The model reads the time since the row before, in units of 1 day" in squeezed(result)
+    return tables / "run"
+
+
+def test_uneven_times_and_inputs_are_read_again(tables, driven):
+    """Whatever the format, what drives the model is found by the names that it learned with, in its own unit."""
+    data = json.loads((driven / "config.json").read_text())["data"]
+    assert (data["inputs"], data["unit"], data["columns"]) == (["driver"], 86400.0, ["level"])
+    found = [
+        json.loads(invoke("evaluate", driven, "--data", tables / file, "--particles", 20, "--json").stdout)["seeds"]
+        for file in ("uneven.csv", "uneven.parquet")
+    ]
+    assert found[0] == found[1]
+    assert abs(found[0][0]["exact_nll_per_step"] - found[0][0]["nll_per_step"]) < 0.2
+    plain = mcfo.read_series(tables / "uneven.csv", values=["level"]).sequences
+    with pytest.raises(
+        ValueError, match=r"reads 2 inputs .the time since the row before, driver., but these data have 0"
+    ):
+        mcfo.load_run(driven, sequences=plain)
+
+
+def test_the_future_of_a_model_with_inputs(tables, driven, tmp_path):
+    forecast = ["forecast", driven, "--data", tables / "uneven.csv", "--steps", 3, "--particles", 20]
+    out = tmp_path / "next.csv"
+    assert refused(invoke(*forecast, "--out", out), "reads the inputs driver, of which the coming ones must be known")
+    future = tmp_path / "future.csv"
+    future.write_text("driver\n1\n-1\n")
+    assert refused(
+        invoke(*forecast, "--out", out, "--future", future), "3 coming steps are wanted, but there are those"
+    )
+    assert not out.exists()
+    means = []
+    for driver in (0, 1):
+        future.write_text(f"driver\n{driver}\n0\n0\n")
+        target = tmp_path / f"{driver}.csv"
+        result = invoke(*forecast, "--out", target, "--future", future)
+        assert result.exit_code == 0, result.output
+        means.append(pd.read_csv(target)["mean"].to_numpy())
+    weight = float(mcfo.load_run(driven).choose().model.emission_inputs[0, 0])
+    np.testing.assert_allclose(means[1] - means[0], [weight, 0, 0], atol=1e-5)
+    assert abs(weight) > 1e-3
+    drawn = invoke("simulate", driven, "--steps", 3, "--out", tmp_path / "drawn.csv")
+    assert refused(drawn, "cannot make series without inputs")
+
+
+def test_rows_are_steps_if_one_says_so(tables, tmp_path):
+    fit = ["fit", "local-level", "--data", tables / "uneven.csv", "--columns", "level", "--irregular", "rows"]
+    result = invoke(*fit, "--out", tmp_path / "run", *SMALL)
+    assert result.exit_code == 0, result.output
+    assert "The model reads" not in result.stdout
+    assert "unit" not in json.loads((tmp_path / "run" / "config.json").read_text())["data"]
+    before = (tmp_path / "run" / "config.json").read_bytes()
+    assert refused(invoke(*fit, "--out", tmp_path / "run", *SMALL), "exists already")
+    assert (tmp_path / "run" / "config.json").read_bytes() == before
+
+
+def test_an_error_in_an_own_file_is_reported_at_its_line_by_every_command(tables, tmp_path):
+    own, data = tmp_path / "own.py", ["--data", tables / "uneven.csv", "--columns", "level"]
+    own.write_text(OWN)
+    run = tmp_path / "run"
+    fitted = invoke("fit", f"{own}:Drift", *data, "--out", run, *SMALL)
+    assert fitted.exit_code == 0, fitted.output
+    assert "takes each row for one step" in squeezed(fitted)
+    own.write_text(OWN.replace("self.speed, 1.0)", "self.sped, 1.0)"))
+    model = ["--model", f"{own}:Drift"]
+    for command in (
+        ["fit", f"{own}:Drift", *data, "--out", tmp_path / "other", *SMALL],
+        ["evaluate", run, *data, *model],
+        ["forecast", run, *data, *model, "--out", tmp_path / "next.csv"],
+        ["simulate", run, *model, "--out", tmp_path / "drawn.csv"],
+    ):
+        assert refused(invoke(*command), "own.py, line 17, in transition: AttributeError"), command[0]
+    assert not (tmp_path / "next.csv").exists()
+    assert not (tmp_path / "drawn.csv").exists()
