@@ -22,8 +22,8 @@ from mcfo.cli.common import (
     messages,
     written,
 )
+from mcfo.cli.states import places_of
 from mcfo.files import InputError
-from mcfo.suggestions import nearest
 
 _PAST = 100
 """Observations before the forecast that a picture shows."""
@@ -107,7 +107,7 @@ def _forecast(
 
     steps, particles, draws, seed = sizes
     console = Console()
-    places = _places(table.names, only, data)
+    places = places_of(table.names, only, data)
     kept.check_film(table.image)
     if kept.midi and len(places) > 1:
         raise InputError(f"--midi is for one piece, but {len(places)} go on. Choose: --only {table.names[places[0]]}.")
@@ -160,13 +160,6 @@ def _forecast(
         with written("Music", path, "--midi", console):
             # What is missing is silent.
             write_midi(path, np.nan_to_num(np.concatenate([piece, future])), steps_per_quarter=steps_per_quarter)
-
-
-def _places(names: list[str], only: list[str] | None, data: Path) -> list[int]:
-    for name in only or []:
-        if name not in names:
-            raise InputError(f"{data} has no series {name!r}. {nearest(name, names)}")
-    return [place for place, name in enumerate(names) if only is None or name in only]
 
 
 def _draw(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:

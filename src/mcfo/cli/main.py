@@ -14,6 +14,7 @@ from mcfo.cli.programs import keep_programs
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
+from mcfo.cli.states import filter, smooth
 
 app = typer.Typer(
     name="mcfo",
@@ -40,7 +41,7 @@ def _options(
     """What stands before the command."""
 
 
-for command in (demo, fit, evaluate, forecast, simulate, report, reproduce):
+for command in (demo, fit, evaluate, filter, smooth, forecast, simulate, report, reproduce):
     app.command()(command)
 app.add_typer(data, name="data")
 
