@@ -15,6 +15,7 @@ from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
 from mcfo.cli.states import filter, smooth
+from mcfo.cli.stream import stream
 
 app = typer.Typer(
     name="mcfo",
@@ -41,7 +42,7 @@ def _options(
     """What stands before the command."""
 
 
-for command in (demo, fit, evaluate, filter, smooth, forecast, simulate, report, reproduce):
+for command in (demo, fit, evaluate, filter, smooth, forecast, simulate, stream, report, reproduce):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -67,7 +67,7 @@ def filter(  # the name of the command
 ) -> None:
     """Filter the series in a file with a learned model: each state given what came before it, and each observation
     predicted from the ones before; means, quantiles, effective sample size, log-likelihood."""
-    options = {"particles": particles, "levels": _levels(quantiles), "draws": draws, "seed": seed}
+    options = {"particles": particles, "levels": read_levels(quantiles), "draws": draws, "seed": seed}
     table = {"values": columns.split(",") if columns else None, "series": series, "time": time}
     _check(run, out, plot)
     with messages():
@@ -94,7 +94,7 @@ def smooth(
 ) -> None:
     """Smooth the series in a file with a learned model: each state given the whole series, and its gaps filled; means,
     quantiles, effective sample size, log-likelihood."""
-    options = {"particles": particles, "paths": paths, "levels": _levels(quantiles), "draws": draws, "seed": seed}
+    options = {"particles": particles, "paths": paths, "levels": read_levels(quantiles), "draws": draws, "seed": seed}
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     table = {"values": columns.split(",") if columns else None, "series": series, "time": time}
@@ -103,7 +103,8 @@ def smooth(
         _apply("smooth", run, data, table, only, (model, proposal), run_seed, options, out, plot)
 
 
-def _levels(text: str) -> tuple[float, ...]:
+def read_levels(text: str) -> tuple[float, ...]:
+    """Levels of quantiles from the command line."""
     try:
         levels = tuple(float(word) for word in text.split(","))
     except ValueError:
