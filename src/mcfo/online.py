@@ -97,6 +97,7 @@ class State(eqx.Module):
     learning: Learning | None = eqx.field(static=True)
     dimensions: int = eqx.field(static=True)
     apart: bool = eqx.field(static=True)
+    plain: bool = eqx.field(static=True)
 
     @property
     def model(self) -> Model:
@@ -167,17 +168,20 @@ def init(
         shapes, apart = eqx.filter_eval_shape(begin, key, False), False
     empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     zero = jnp.zeros((), jnp.int32)
+    plain = all(map(eqx.is_array, jax.tree.leaves((modules, sampler, optimiser))))
     return State(
-        modules, empty, zero, key, optimiser, zero, sampler, checked_levels(levels), learning, dimensions, apart
+        modules, empty, zero, key, optimiser, zero, sampler, checked_levels(levels), learning, dimensions, apart, plain
     )
 
 
 def step(state: State, x: Any, *, inputs: Any = None) -> tuple[State, Output]:
     """One more observation: a number, or one for each dimension; None or NaN for what is missing."""
-    return _compiled(state, _read(state, x), None if inputs is None else jnp.asarray(inputs, float))
+    # Where every leaf is an array, JAX's own dispatch serves, which takes half a millisecond less.
+    run = _compiled if state.plain else _compiled_among_others
+    return run(state, _read(state, x), None if inputs is None else jnp.asarray(inputs, float))
 
 
-def _read(state: State, x: Any) -> Float[Array, " dimensions"]:
+def _read(state: State, x: Any) -> Any:
     if not is_known(x):
         return jnp.reshape(jnp.asarray(x, float), (state.dimensions,))
     values = np.atleast_1d(np.asarray(x, dtype=float))
@@ -193,11 +197,10 @@ def _read(state: State, x: Any) -> Float[Array, " dimensions"]:
             "Some dimensions of the observation are missing, which this model's emission cannot leave out. Leave out "
             "all of them, or use an emission that factorises."
         )
-    return jnp.asarray(values, float)
+    return values
 
 
-@eqx.filter_jit
-def _compiled(state: State, values: Float[Array, " dimensions"], inputs: Any) -> tuple[State, Output]:
+def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) -> tuple[State, Output]:
     observed = ~jnp.isnan(values)
     mask = observed if state.apart else jnp.all(observed)[None]
     model, proposal, key = state.model, state.proposal, state.key
@@ -222,6 +225,10 @@ def _compiled(state: State, values: Float[Array, " dimensions"], inputs: Any) ->
     if state.learning is not None:
         later = _learned(later, gradients, jnp.any(mask) & record.finite)
     return later, output
+
+
+_compiled = jax.jit(_advanced)
+_compiled_among_others = eqx.filter_jit(_advanced)
 
 
 def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: Outcome, first: bool) -> Any:
