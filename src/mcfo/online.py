@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from collections.abc import Sequence as Listing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +28,8 @@ from mcfo.data.archives import load_arrays, write_npz
 from mcfo.files import InputError
 from mcfo.gradients.lanes import Lane, terms
 from mcfo.gradients.moves import Data
-from mcfo.gradients.names import rule_by_name
-from mcfo.gradients.rules import StepRule
 from mcfo.inference.summaries import LEVELS, Summary, checked_levels
 from mcfo.models.base import Model
-from mcfo.objectives.base import Estimator, Objective
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
 from mcfo.smc.checks import check_arguments, check_fit
@@ -40,44 +37,9 @@ from mcfo.smc.filter import SMC, Outcome, first_step, keys_of, next_step
 from mcfo.smc.frames import frame_at, frames, step_key
 from mcfo.smc.trace import Record
 from mcfo.smc.trace import State as FilterState
+from mcfo.training.incremental import Learning
 from mcfo.training.parameters import Modules, fill, named_arrays, split
-from mcfo.training.settings import Settings
 from mcfo.types import Key, Scalar, is_known
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How a stream teaches the model and the proposal: an update after every observation.
-
-    The rules must be of one step, as the paper's are: the gradient of step t is that of its own term, with the
-    particles as they came. Of a model that is not Markov, gradients are truncated to the step. Particles that were
-    drawn with earlier parameters live on, so that rates should be small. An update that is not finite is skipped and
-    counted; a step of which nothing was observed teaches nothing.
-
-    - `optimiser`: of optax, by name.
-    - `theta`, `phi`: rules, by name.
-    - `fixed`: what is not learned, as in [`Settings`][].
-    """
-
-    learning_rate: float = 1e-3
-    optimiser: str = "adam"
-    theta: str = "filter-score"
-    phi: str = "dreg"
-    fixed: tuple[str, ...] = ()
-
-    def transformation(self) -> optax.GradientTransformation:
-        return Settings(optimiser=self.optimiser, learning_rate=self.learning_rate).transformation()
-
-    def objective(self, sampler: SMC) -> Objective:
-        """The two rules; refuses those that look beyond a step."""
-        theta, phi = rule_by_name(self.theta, "theta"), rule_by_name(self.phi, "phi")
-        for rule in (theta, phi):
-            if not isinstance(rule, StepRule) or rule.flow.latents == "all":
-                raise InputError(
-                    f"The rule {rule.name!r} looks beyond one step, but a stream learns from each step alone. Use "
-                    "'filter-score' for theta, and 'dreg', 'reparameterised' or 'inclusive-kl' for phi."
-                )
-        return Objective(Estimator(sampler, theta), Estimator(sampler, phi))
 
 
 class State(eqx.Module):

@@ -41,7 +41,8 @@ def forecast(
     particles: Annotated[int, typer.Option(help="Particles of the filter.", min=1)] = 1000,
     draws: Annotated[int, typer.Option(help="Futures that are drawn for each series.", min=2, max=100_000)] = 200,
     out: Annotated[
-        Path | None, typer.Option(help="Write means and quantiles into this .csv or .npz file; it must not exist yet.")
+        Path | None,
+        typer.Option(help="Write means and quantiles into this .csv, .npz or .nc file; it must not exist yet."),
     ] = None,
     plot: Plot = None,
     midi: Annotated[
@@ -100,6 +101,8 @@ def _forecast(
 
     from mcfo.data.music.midi import write_midi
     from mcfo.data.predictions import LEVELS, write_predictions
+    from mcfo.inference.applied import future_arrays
+    from mcfo.inference.datasets import make_dataset, write_netcdf
     from mcfo.sequences import stack
     from mcfo.smc.filter import SMC
     from mcfo.smc.forecast import forecast as compute
@@ -116,7 +119,8 @@ def _forecast(
     learned = saved.choose(run_seed)
     # Padded to one length, so that one program serves all of them.
     batch = stack([table.sequences[place] for place in places])
-    found, shown = [], []
+    found, shown, whole = [], [], []
+    netcdf = kept.out is not None and kept.out.suffix.lower() == ".nc"
     for number, place in enumerate(
         track(places, "Forecasting", console=console, transient=True, disable=len(places) == 1)
     ):
@@ -138,16 +142,25 @@ def _forecast(
                 "little. Use more particles.[/yellow]"
             )
         found.append((np.asarray(one.mean), np.asarray(one.quantiles(LEVELS))))
+        if netcdf:
+            whole.append(jax.tree.map(np.asarray, future_arrays(one, jax.numpy.asarray(LEVELS, float))))
         if len(shown) < SHOWN:
             shown.append((place, one))
     piece, future = _past(table.sequences[places[0]]), np.asarray(shown[0][1].paths.observations[0])
     kept.check_music(future, f"the model in {run}")
-    if kept.out is not None:
+    names = [table.names[place] for place in places]
+    if kept.out is not None and netcdf:
+        lengths = [len(_past(table.sequences[place])) for place in places]
+        about = {"kind": "forecast", "particles": particles, "seed": seed, "run": str(run), "data": str(data)}
+        with written("Forecasts", kept.out, "--out", console):
+            named = {"series": names, "columns": table.columns, "lengths": lengths}
+            write_netcdf(kept.out, make_dataset(whole, **named, levels=LEVELS, attributes=about))
+    elif kept.out is not None:
         mean, quantiles = (np.stack(arrays) for arrays in zip(*found, strict=True))
         with written("Forecasts", kept.out, "--out", console):
             write_predictions(
                 kept.out,
-                series=[table.names[place] for place in places],
+                series=names,
                 columns=table.columns,
                 mean=mean,
                 quantiles=np.moveaxis(quantiles, 1, 0),

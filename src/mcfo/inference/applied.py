@@ -167,7 +167,7 @@ def forecast_data(
             inputs=inputs,
             key=jax.random.key(seed),
         )
-        return _future(result, several)
+        return future_arrays(result, several)
 
     about = {"particles": particles, "seed": seed}
     return _dataset("forecast", named(data), one, levels, about, progress)
@@ -223,8 +223,8 @@ def _arrays(result: Filtered | Smoothed, observed: Summary) -> dict[str, Any]:
     return arrays
 
 
-def _future(result: Forecast, levels: Any) -> dict[str, Any]:
-    """Summaries of paths, which have the draws in front of the time."""
+def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:
+    """A forecast as a data set has it; its paths have the draws in front of the time."""
     paths = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), result.paths)
     even = uniform_log_weights(paths.observations.shape[1], levels.dtype)
 

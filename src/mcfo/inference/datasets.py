@@ -23,6 +23,7 @@ MEANINGS = {
     "observation_mean": "mean of the observation",
     "observation_quantiles": "quantiles of the observation",
     "observation": "what was observed",
+    "latent_state": "the state",
     "filled": "what was observed, and the mean of what was missing",
     "ess": "effective sample size of the filter's particles",
     "log_predictive": "log p(x_t | x_1:t-1)",
@@ -37,6 +38,7 @@ _DIMENSIONS = {
     "observation_mean": ("series", "time", "dimension"),
     "observation_quantiles": ("series", "time", "quantile", "dimension"),
     "observation": ("series", "time", "dimension"),
+    "latent_state": ("series", "time", "latent"),
     "filled": ("series", "time", "dimension"),
     "ess": ("series", "time"),
     "log_predictive": ("series", "time"),
@@ -52,9 +54,9 @@ def make_dataset(
     *,
     series: Listing[str],
     columns: Listing[str],
-    levels: Listing[float],
     lengths: Listing[int],
     attributes: Mapping[str, Any],
+    levels: Listing[float] = (),
 ) -> xarray.Dataset:
     """One data set for several series, the arrays of each given by name; NaN after the end of those that are shorter.
 
@@ -62,7 +64,7 @@ def make_dataset(
     """
     import xarray
 
-    longest = max((len(arrays["observation_mean"]) for arrays in found), default=0)
+    longest = max(len(array) for one in found for name, array in one.items() if "time" in _DIMENSIONS[name])
     variables = {}
     for name in found[0]:
         dimensions = _DIMENSIONS[name]
@@ -70,17 +72,20 @@ def make_dataset(
         if "time" in dimensions:
             arrays = [_lengthened(array, longest) for array in arrays]
         variables[name] = (dimensions, np.stack(arrays), {"long_name": MEANINGS[name]})
+    sizes = {
+        name: size for names, array, _ in variables.values() for name, size in zip(names, array.shape, strict=True)
+    }
     coordinates: dict[str, Any] = {
         "series": [str(name) for name in series],
         "time": np.arange(1, longest + 1, dtype=np.int32),
         "quantile": np.asarray(levels, float),
         "dimension": [str(name) for name in columns],
-        "latent": [f"z{place + 1}" for place in range(variables["latent_mean"][1].shape[-1])],
-        "length": ("series", np.asarray(lengths, np.int32), {"long_name": "steps of the series"}),
+        "latent": [f"z{place + 1}" for place in range(sizes["latent"])],
+        "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
     }
-    if "latent_draws" in variables:
-        coordinates["particle"] = np.arange(variables["latent_draws"][1].shape[2], dtype=np.int32)
-    return xarray.Dataset(variables, coordinates, dict(attributes))
+    used = {name: values for name, values in coordinates.items() if name in sizes}
+    length = ("series", np.asarray(lengths, np.int32), {"long_name": "steps of the series"})
+    return xarray.Dataset(variables, {**used, "length": length}, dict(attributes))
 
 
 def _lengthened(array: np.ndarray, steps: int) -> np.ndarray:
@@ -91,8 +96,8 @@ def _lengthened(array: np.ndarray, steps: int) -> np.ndarray:
 def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
     """The draws in a data set as the groups of ArviZ: `arviz.InferenceData(**groups)`.
 
-    `posterior` has the `state`, `posterior_predictive` the `observation`, both with dimensions `chain` (of one) and
-    `draw`; `observed_data` has what was observed. Without draws there are none.
+    `posterior` has the `state`, `posterior_predictive` (of a forecast, `predictions`) the `observation`, both with
+    dimensions `chain` (of one) and `draw`; `observed_data` has what was observed. Without draws there are none.
     """
     if "latent_draws" not in dataset:
         return {}
@@ -101,9 +106,10 @@ def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
         renamed = dataset[[name]].rename({name: new_name, "particle": "draw"}).expand_dims(chain=[0])
         return renamed.transpose("chain", "draw", ...)
 
+    future = dataset.attrs.get("kind") == "forecast"
     return {
         "posterior": group("latent_draws", "state"),
-        "posterior_predictive": group("observation_draws", "observation"),
+        "predictions" if future else "posterior_predictive": group("observation_draws", "observation"),
         **({"observed_data": dataset[["observation"]]} if "observation" in dataset else {}),
     }
 
