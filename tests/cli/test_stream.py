@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import mcfo
 from mcfo.cli.main import app
-from mcfo.data.tables import read_series, write_series
+from mcfo.data.tables import write_series
 from support.commands import SMALL, invoke, refused
 from support.learning import series
 
@@ -107,13 +107,11 @@ def test_what_cannot_be_done_is_refused(run, tmp_path):
     assert refused(fed(["0.5"], run, *FEW, "--state", tmp_path / "s.pkl"), "must end in .npz")
     assert refused(fed(["0.5"], run, *FEW, "--state", tmp_path / "no" / "s.npz"), "There is no folder")
     assert refused(fed(["0.5"], run, *FEW, "--learn", "--theta", "fisher"), "looks beyond one step")
-    assert refused(fed(["0.5"], run, *FEW, "--learn", "--optimiser", "adan"), "There is no optimiser 'adan'")
+    assert refused(fed(["0.5"], run, *FEW, "--learn", "--optimiser", "adom"), "There is no optimiser 'adom'")
     assert refused(fed(["0.5"], tmp_path, *FEW), "holds no run")
     shutil.copytree(run, tmp_path / "unfinished")
     (tmp_path / "unfinished" / "results.json").unlink()
     assert refused(fed(["0.5"], tmp_path / "unfinished"), "has not ended")
-    (tmp_path / "series.csv").write_text("level\n1\n2\n")
-    assert len(read_series(tmp_path / "series.csv").sequences) == 1
 
 
 class Process:
