@@ -80,9 +80,14 @@ def observed_log_prob(
 
 def impute(distribution: Any, value: Observation, observed: Bool[Array, " #dimensions"], *, key: Key) -> Array:
     """The value with its missing dimensions drawn from their law given the observed ones."""
-    drawn = distribution.sample(key)
+    return fill(distribution, distribution.sample(key), value, observed)
+
+
+def fill(distribution: Any, drawn: Array, value: Observation, observed: Bool[Array, " #dimensions"]) -> Array:
+    """The value with its missing dimensions taken from a draw of everything, or from the mean, that is corrected for
+    what is known: a draw from their law given the observed ones, or its mean."""
     if observed.shape == value.shape and isinstance(distribution, dist.MultivariateNormal):
-        # Kriging: a draw of everything, corrected by how far it missed what is known.
+        # Kriging: corrected by how far it missed what is known.
         covariance = _covariance(distribution)
         both = observed[:, None] & observed[None, :]
         missed = jnp.where(observed, value - drawn, 0.0)

@@ -6,6 +6,7 @@ import json
 import jax
 import numpy as np
 import pytest
+import xarray
 from PIL import Image
 
 import mcfo
@@ -108,6 +109,25 @@ def test_simulated_series_can_be_read_again(numbers, tmp_path):
     assert [one.steps for one in table.sequences] == [7, 7, 7]
     assert not np.allclose(table.sequences[0].observations, table.sequences[1].observations)
     assert (tmp_path / "s.png").exists()
+
+
+def test_netcdf_of_forecasts_and_simulated_series(numbers, tmp_path):
+    common = ["forecast", numbers / "run", "--data", numbers / "series.csv", *FEW]
+    for name in ("f.nc", "f.csv"):
+        result = invoke(*common, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.output
+    rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
+    with xarray.open_dataset(tmp_path / "f.nc") as found:
+        assert found.sizes == {"series": 5, "time": 3, "quantile": 5, "dimension": 1, "latent": 1}
+        means = found["observation_mean"].values.ravel()
+        np.testing.assert_allclose(means, [float(row["mean"]) for row in rows], rtol=1e-5)
+        assert found["length"].values.tolist() == [6, 5, 4, 6, 5]
+    with xarray.open_dataset(tmp_path / "f.nc", group="predictions") as found:
+        assert found["observation"].shape == (1, 10, 5, 3, 1)
+    assert invoke("simulate", numbers / "run", "--out", tmp_path / "s.nc", "--steps", "7").exit_code == 0
+    with xarray.open_dataset(tmp_path / "s.nc") as found:
+        assert found["observation"].dims == ("series", "time", "dimension")
+        assert found["latent_state"].shape == (4, 7, 1)
 
 
 def test_films(pictures, tmp_path):

@@ -117,7 +117,7 @@ class Kept(NamedTuple):
         """Refuses to work for nothing, and names that cannot be written."""
         if not any(self):
             fail(f"Nothing would be kept. Give a file for {what} (--out), a picture (--plot) or music (--midi).")
-        check_new_file(self.out, "--out", (".csv", ".npz"))
+        check_new_file(self.out, "--out", (".csv", ".npz", ".nc"))
         check_new_file(self.plot, "--plot", (".png", ".gif"))
         for path in self.midi:
             check_new_file(path, "--midi", (".mid", ".midi"))

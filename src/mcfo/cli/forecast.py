@@ -22,8 +22,8 @@ from mcfo.cli.common import (
     messages,
     written,
 )
+from mcfo.cli.states import places_of
 from mcfo.files import InputError
-from mcfo.suggestions import nearest
 
 _PAST = 100
 """Observations before the forecast that a picture shows."""
@@ -41,7 +41,8 @@ def forecast(
     particles: Annotated[int, typer.Option(help="Particles of the filter.", min=1)] = 1000,
     draws: Annotated[int, typer.Option(help="Futures that are drawn for each series.", min=2, max=100_000)] = 200,
     out: Annotated[
-        Path | None, typer.Option(help="Write means and quantiles into this .csv or .npz file; it must not exist yet.")
+        Path | None,
+        typer.Option(help="Write means and quantiles into this .csv, .npz or .nc file; it must not exist yet."),
     ] = None,
     plot: Plot = None,
     midi: Annotated[
@@ -109,6 +110,8 @@ def _forecast(
     from mcfo.data.music.midi import write_midi
     from mcfo.data.predictions import LEVELS, write_predictions
     from mcfo.data.tables import read_series
+    from mcfo.inference.applied import future_arrays
+    from mcfo.inference.datasets import make_dataset, write_netcdf
     from mcfo.sequences import stack
     from mcfo.smc.filter import SMC
     from mcfo.smc.forecast import forecast as compute
@@ -117,7 +120,7 @@ def _forecast(
 
     steps, particles, draws, seed = sizes
     console = Console()
-    places = _places(table.names, only, data)
+    places = places_of(table.names, only, data)
     kept.check_film(table.image)
     if kept.midi and len(places) > 1:
         raise InputError(f"--midi is for one piece, but {len(places)} go on. Choose: --only {table.names[places[0]]}.")
@@ -130,7 +133,8 @@ def _forecast(
     driven = [coming_inputs(saved.inputs, steps, future, table.names[place]) for place in places]
     # Padded to one length, so that one program serves all of them.
     batch = stack([table.sequences[place] for place in places])
-    found, shown = [], []
+    found, shown, whole = [], [], []
+    netcdf = kept.out is not None and kept.out.suffix.lower() == ".nc"
     for number, place in enumerate(
         track(places, "Forecasting", console=console, transient=True, disable=len(places) == 1)
     ):
@@ -153,16 +157,25 @@ def _forecast(
                 "little. Use more particles.[/yellow]"
             )
         found.append((np.asarray(one.mean), np.asarray(one.quantiles(LEVELS))))
+        if netcdf:
+            whole.append(jax.tree.map(np.asarray, future_arrays(one, jax.numpy.asarray(LEVELS, float))))
         if len(shown) < SHOWN:
             shown.append((place, one))
-    piece, future = _past(table.sequences[places[0]]), np.asarray(shown[0][1].paths.observations[0])
-    kept.check_music(future, f"the model in {run}")
-    if kept.out is not None:
+    piece, drawn = _past(table.sequences[places[0]]), np.asarray(shown[0][1].paths.observations[0])
+    kept.check_music(drawn, f"the model in {run}")
+    names = [table.names[place] for place in places]
+    if kept.out is not None and netcdf:
+        lengths = [len(_past(table.sequences[place])) for place in places]
+        about = {"kind": "forecast", "particles": particles, "seed": seed, "run": str(run), "data": str(data)}
+        with written("Forecasts", kept.out, "--out", console):
+            named = {"series": names, "columns": table.columns, "lengths": lengths}
+            write_netcdf(kept.out, make_dataset(whole, **named, levels=LEVELS, attributes=about))
+    elif kept.out is not None:
         mean, quantiles = (np.stack(arrays) for arrays in zip(*found, strict=True))
         with written("Forecasts", kept.out, "--out", console):
             write_predictions(
                 kept.out,
-                series=[table.names[place] for place in places],
+                series=names,
                 columns=table.columns,
                 mean=mean,
                 quantiles=np.moveaxis(quantiles, 1, 0),
@@ -174,14 +187,7 @@ def _forecast(
     for path in kept.midi:
         with written("Music", path, "--midi", console):
             # What is missing is silent.
-            write_midi(path, np.nan_to_num(np.concatenate([piece, future])), steps_per_quarter=steps_per_quarter)
-
-
-def _places(names: list[str], only: list[str] | None, data: Path) -> list[int]:
-    for name in only or []:
-        if name not in names:
-            raise InputError(f"{data} has no series {name!r}. {nearest(name, names)}")
-    return [place for place, name in enumerate(names) if only is None or name in only]
+            write_midi(path, np.nan_to_num(np.concatenate([piece, drawn])), steps_per_quarter=steps_per_quarter)
 
 
 def _draw(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:

@@ -15,6 +15,8 @@ from mcfo.cli.programs import keep_programs
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
+from mcfo.cli.states import filter, smooth
+from mcfo.cli.stream import stream
 
 app = typer.Typer(
     name="mcfo",
@@ -41,7 +43,7 @@ def _options(
     """What stands before the command."""
 
 
-for command in (demo, models, fit, evaluate, forecast, simulate, report, reproduce):
+for command in (demo, models, fit, evaluate, filter, smooth, forecast, simulate, stream, report, reproduce):
     app.command()(command)
 app.add_typer(data, name="data")
 

@@ -27,7 +27,7 @@ def simulate(
     steps: Annotated[int, typer.Option(help="Steps of each series.", min=1, max=1_000_000)] = 20,
     count: Annotated[int, typer.Option(help="How many series.", min=1, max=100_000)] = 4,
     out: Annotated[
-        Path | None, typer.Option(help="Write the series into this .csv or .npz file; it must not exist yet.")
+        Path | None, typer.Option(help="Write the series into this .csv, .npz or .nc file; it must not exist yet.")
     ] = None,
     plot: Plot = None,
     midi: Annotated[
@@ -76,6 +76,7 @@ def _simulate(
     from mcfo.data.archives import write_npz
     from mcfo.data.music.midi import write_midi
     from mcfo.data.tables import write_series
+    from mcfo.inference.datasets import make_dataset, write_netcdf
     from mcfo.models.simulation import beginning
     from mcfo.sequences import Sequence
     from mcfo.training.reading import coming_inputs
@@ -100,6 +101,12 @@ def _simulate(
         with written("Series", kept.out, "--out", console):
             if kept.out.suffix.lower() == ".csv":
                 write_series(kept.out, [Sequence.from_values(one) for one in values], saved.columns)
+            elif kept.out.suffix.lower() == ".nc":
+                states = np.asarray(paths.latents).reshape(count, steps, -1)
+                arrays = [{"observation": x, "latent_state": z} for x, z in zip(values, states, strict=True)]
+                named = {"series": [str(place + 1) for place in range(count)], "columns": saved.columns}
+                about = {"kind": "simulate", "seed": seed, "run": str(run)}
+                write_netcdf(kept.out, make_dataset(arrays, **named, lengths=[steps] * count, attributes=about))
             else:
                 shaped = values.reshape(count, steps, *(saved.image or (-1,)))
                 write_npz(kept.out, {"observations": shaped}, compress=saved.image is not None)

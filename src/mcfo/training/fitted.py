@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mcfo.inference.applied import filter_data, forecast_data, smooth_data
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.training.evaluation import Evaluation
 from mcfo.training.parameters import Modules, named_arrays
 from mcfo.training.settings import Settings
+
+if TYPE_CHECKING:
+    import xarray
 
 _LISTED = 64
 """Arrays of up to so many entries are printed in results.json; all of them are in model.npz."""
@@ -72,6 +76,25 @@ class Fitted:
     def skipped(self) -> int:
         """Updates that were not made, over all seeds."""
         return sum(one.skipped for one in self.seeds)
+
+    def filter(self, data: Any, **options: Any) -> xarray.Dataset:
+        """What is known of each state when its step comes: p(z_t | x_1:t), and p(x_t | x_1:t-1) before it.
+
+        `data` is a file, what `read_series` read, series or an array; the options are `particles`, `levels`, `draws`
+        and `seed`.
+        """
+        return filter_data(self.model, self.proposal, data, **options)
+
+    def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
+        """What is known of each state in the end, p(z_t | x_1:T), and of what was missing.
+
+        The options are those of `filter`, and `paths`.
+        """
+        return smooth_data(self.model, self.proposal, data, **options)
+
+    def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
+        """What comes in the steps after the last one. The options are those of `filter`, and `inputs`."""
+        return forecast_data(self.model, self.proposal, data, steps, **options)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Every array of every seed's model and proposal, by name, the seeds in front."""

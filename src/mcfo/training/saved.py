@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence as Listing
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -13,12 +13,16 @@ from mcfo.catalogue.entries import check, make
 from mcfo.catalogue.start import Start
 from mcfo.data.archives import write_npz
 from mcfo.files import InputError, inside
+from mcfo.inference.applied import filter_data, forecast_data, smooth_data
 from mcfo.models.base import Model
 from mcfo.own_code import make_own, make_own_proposal
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
 from mcfo.training.folder import differences, read_arrays, read_json
 from mcfo.training.parameters import Modules, describe, fill, named_arrays
+
+if TYPE_CHECKING:
+    import xarray
 
 _Tree = TypeVar("_Tree")
 _MOST_COLUMNS = 100_000
@@ -31,6 +35,25 @@ class SavedSeed(NamedTuple):
     model: Model
     proposal: Proposal
     nll_per_step: float = math.inf
+
+    def filter(self, data: Any, **options: Any) -> xarray.Dataset:
+        """What is known of each state when its step comes: p(z_t | x_1:t), and p(x_t | x_1:t-1) before it.
+
+        `data` is a file, what `read_series` read, series or an array; the options are `particles`, `levels`, `draws`
+        and `seed`.
+        """
+        return filter_data(self.model, self.proposal, data, **options)
+
+    def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
+        """What is known of each state in the end, p(z_t | x_1:T), and of what was missing.
+
+        The options are those of `filter`, and `paths`.
+        """
+        return smooth_data(self.model, self.proposal, data, **options)
+
+    def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
+        """What comes in the steps after the last one. The options are those of `filter`, and `inputs`."""
+        return forecast_data(self.model, self.proposal, data, steps, **options)
 
 
 class Inputs(NamedTuple):
@@ -73,6 +96,18 @@ class SavedRun(NamedTuple):
             if one.seed == seed:
                 return one
         raise InputError(f"The run has no seed {seed}, but {', '.join(str(one.seed) for one in self.seeds)}.")
+
+    def filter(self, data: Any, **options: Any) -> xarray.Dataset:
+        """[`SavedSeed.filter`][] of the seed with the lowest NLL."""
+        return self.choose().filter(data, **options)
+
+    def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
+        """[`SavedSeed.smooth`][] of the seed with the lowest NLL."""
+        return self.choose().smooth(data, **options)
+
+    def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
+        """[`SavedSeed.forecast`][] of the seed with the lowest NLL."""
+        return self.choose().forecast(data, steps, **options)
 
     @property
     def image(self) -> tuple[int, int] | None:

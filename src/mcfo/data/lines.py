@@ -1,0 +1,69 @@
+"""Observations as JSON lines, and answers to them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence as Listing
+from typing import Any, NoReturn
+
+from mcfo.data.raw import largest_value, too_large
+from mcfo.files import InputError
+from mcfo.suggestions import nearest
+
+
+def read_observation(text: str, columns: Listing[str]) -> list[float]:
+    """One observation: a number (of one column), an array with one number for each, or an object with the columns'
+    names; null is a missing value, and so is a column that an object does not name."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise InputError("it is nested too deeply.") from None
+    except ValueError as error:
+        raise InputError(f"it is no JSON ({error}).") from None
+    if isinstance(value, dict):
+        for name in value:
+            if name not in columns:
+                raise InputError(f"it has {name!r}, but the model knows {', '.join(columns)}. {nearest(name, columns)}")
+        value = [value.get(name) for name in columns]
+    if value is None:
+        value = [None] * len(columns)
+    if not isinstance(value, list):
+        value = [value]
+    if len(value) != len(columns):
+        raise InputError(f"it has {len(value)} values, but {len(columns)} are wanted: {', '.join(columns)}.")
+    return [_number(one, name) for one, name in zip(value, columns, strict=True)]
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number; write null for what is missing")
+
+
+def _number(value: Any, name: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} is {json.dumps(value)[:40]}, but a number or null is wanted.")
+    if abs(value) > largest_value():
+        raise InputError(f"{name}: {too_large(str(value)[:40], 'write null')}")
+    return float(value)
+
+
+def write_answer(step: int, mean: Any, quantiles: Any, levels: Listing[float], ess: Any, log_predictive: Any) -> str:
+    """The answer to an observation; what is not finite is null."""
+    return json.dumps(
+        {
+            "step": step,
+            "mean": _finite(mean.tolist()),
+            "quantiles": {f"{level:g}": _finite(row) for level, row in zip(levels, quantiles.tolist(), strict=True)},
+            "ess": _finite(float(ess)),
+            "log_predictive": _finite(float(log_predictive)),
+        },
+        allow_nan=False,
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return value if math.isfinite(value) else None

@@ -1,0 +1,139 @@
+"""Results as xarray data sets with named dimensions, and as NetCDF files that xarray and ArviZ open."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Listing
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import xarray
+
+ENGINE = "h5netcdf"
+"""NetCDF 4, whose groups ArviZ reads."""
+
+MEANINGS = {
+    "latent_mean": "mean of the state",
+    "latent_quantiles": "quantiles of the state",
+    "observation_mean": "mean of the observation",
+    "observation_quantiles": "quantiles of the observation",
+    "observation": "what was observed",
+    "latent_state": "the state",
+    "filled": "what was observed, and the mean of what was missing",
+    "ess": "effective sample size of the filter's particles",
+    "log_predictive": "log p(x_t | x_1:t-1)",
+    "log_evidence": "log p(x_1:T)",
+    "finite": "whether the filter reached the end of the series",
+    "latent_draws": "draws of the state",
+    "observation_draws": "draws of the observation",
+}
+_DIMENSIONS = {
+    "latent_mean": ("series", "time", "latent"),
+    "latent_quantiles": ("series", "time", "quantile", "latent"),
+    "observation_mean": ("series", "time", "dimension"),
+    "observation_quantiles": ("series", "time", "quantile", "dimension"),
+    "observation": ("series", "time", "dimension"),
+    "latent_state": ("series", "time", "latent"),
+    "filled": ("series", "time", "dimension"),
+    "ess": ("series", "time"),
+    "log_predictive": ("series", "time"),
+    "log_evidence": ("series",),
+    "finite": ("series",),
+    "latent_draws": ("series", "time", "particle", "latent"),
+    "observation_draws": ("series", "time", "particle", "dimension"),
+}
+
+
+def make_dataset(
+    found: Listing[Mapping[str, np.ndarray]],
+    *,
+    series: Listing[str],
+    columns: Listing[str],
+    lengths: Listing[int],
+    attributes: Mapping[str, Any],
+    levels: Listing[float] = (),
+) -> xarray.Dataset:
+    """One data set for several series, the arrays of each given by name; NaN after the end of those that are shorter.
+
+    `length` says how many steps each has. Times are the numbers of the steps, from 1.
+    """
+    import xarray
+
+    longest = max(len(array) for one in found for name, array in one.items() if "time" in _DIMENSIONS[name])
+    variables = {}
+    for name in found[0]:
+        dimensions = _DIMENSIONS[name]
+        arrays = [np.asarray(one[name], bool if name == "finite" else float) for one in found]
+        if "time" in dimensions:
+            arrays = [_lengthened(array, longest) for array in arrays]
+        variables[name] = (dimensions, np.stack(arrays), {"long_name": MEANINGS[name]})
+    sizes = {
+        name: size for names, array, _ in variables.values() for name, size in zip(names, array.shape, strict=True)
+    }
+    coordinates: dict[str, Any] = {
+        "series": [str(name) for name in series],
+        "time": np.arange(1, longest + 1, dtype=np.int32),
+        "quantile": np.asarray(levels, float),
+        "dimension": [str(name) for name in columns],
+        "latent": [f"z{place + 1}" for place in range(sizes["latent"])],
+        "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
+    }
+    used = {name: values for name, values in coordinates.items() if name in sizes}
+    length = ("series", np.asarray(lengths, np.int32), {"long_name": "steps of the series"})
+    return xarray.Dataset(variables, {**used, "length": length}, dict(attributes))
+
+
+def _lengthened(array: np.ndarray, steps: int) -> np.ndarray:
+    extra = [(0, steps - len(array)), *[(0, 0)] * (array.ndim - 1)]
+    return np.pad(array, extra, constant_values=np.nan)
+
+
+def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
+    """The draws in a data set as the groups of ArviZ: `arviz.InferenceData(**groups)`.
+
+    `posterior` has the `state`, `posterior_predictive` (of a forecast, `predictions`) the `observation`, both with
+    dimensions `chain` (of one) and `draw`; `observed_data` has what was observed. Without draws there are none.
+    """
+    if "latent_draws" not in dataset:
+        return {}
+
+    def group(name: str, new_name: str) -> xarray.Dataset:
+        renamed = dataset[[name]].rename({name: new_name, "particle": "draw"}).expand_dims(chain=[0])
+        return renamed.transpose("chain", "draw", ...)
+
+    future = dataset.attrs.get("kind") == "forecast"
+    return {
+        "posterior": group("latent_draws", "state"),
+        "predictions" if future else "posterior_predictive": group("observation_draws", "observation"),
+        **({"observed_data": dataset[["observation"]]} if "observation" in dataset else {}),
+    }
+
+
+def write_netcdf(path: Path, dataset: xarray.Dataset) -> None:
+    """Writes a data set as NetCDF 4: the summaries in the root, where `xarray.open_dataset` finds them, and the draws
+    in the groups of [`arviz_groups`][], where `arviz.from_netcdf` does. The file is whole or not there."""
+    summaries = dataset.drop_vars(["latent_draws", "observation_draws", "particle"], errors="ignore")
+    with _beside(path) as part:
+        summaries.to_netcdf(part, engine=ENGINE, encoding=_compressed(summaries))
+        for name, group in arviz_groups(dataset).items():
+            group.to_netcdf(part, group=name, mode="a", engine=ENGINE, encoding=_compressed(group))
+
+
+def _compressed(dataset: xarray.Dataset) -> dict[Any, dict[str, Any]]:
+    return {name: {"zlib": True} for name, array in dataset.data_vars.items() if array.ndim}
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A file to write into, which takes its place once it is whole."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)

@@ -1,0 +1,126 @@
+"""What is known of each step when it comes: the law of the state, and before that the law of the observation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
+from mcfo.models.base import Model
+from mcfo.models.simulation import emission_mean
+from mcfo.proposals.base import Proposal
+from mcfo.sequences import Frame, Sequence
+from mcfo.smc.checks import check_arguments, check_sequence
+from mcfo.smc.filter import SMC, split_first
+from mcfo.smc.frames import frames, step_key
+from mcfo.smc.resampling import systematic_indices
+from mcfo.smc.trace import Record, State
+from mcfo.smc.weights import uniform_log_weights
+from mcfo.types import Key, LogWeights, Memory
+
+_PREDICTION_TAG = 0x70726576
+"""Keeps the random numbers of predictions apart from the filter's."""
+_DRAW_TAG = 0x6B657074
+
+
+class Draws(eqx.Module):
+    """Equally weighted draws of states and observations, flat; the time is in front."""
+
+    latents: Float[Array, "*steps draws latent"]
+    observations: Float[Array, "*steps draws dimensions"]
+
+
+class Filtered(eqx.Module):
+    """For each step t, p(z_t | x_1:t), p(x_t | x_1:t-1), and how the filter went.
+
+    The draws of different steps are not connected: they are no paths.
+    """
+
+    latent: Summary
+    predicted: Summary
+    record: Record
+    draws: Draws | None
+
+
+def filtered(
+    model: Model,
+    proposal: Proposal,
+    sequence: Sequence,
+    *,
+    key: Key,
+    sampler: SMC | None = None,
+    levels: Any = LEVELS,
+    draws: int = 0,
+) -> Filtered:
+    """Filters one series, in memory that grows with its length by the summaries alone.
+
+    **Arguments:**
+
+    - `sampler`: the filter; 1000 particles unless given.
+    - `levels`: of the quantiles.
+    - `draws`: how many of them are kept.
+    """
+    check_arguments(model, proposal, key)
+    check_sequence(sequence)
+    return _filtered(
+        sampler or SMC(1000), model, proposal, sequence, jnp.asarray(checked_levels(levels), float), draws, key
+    )
+
+
+@eqx.filter_jit
+def _filtered(
+    sampler: SMC,
+    model: Model,
+    proposal: Proposal,
+    sequence: Sequence,
+    levels: Float[Array, " levels"],
+    draws: int,
+    key: Key,
+) -> Filtered:
+    first, rest = split_first(frames(proposal, sequence))
+
+    def summarise(state: State, record: Record, predicted: Any, carried: LogWeights, frame: Frame) -> Filtered:
+        observations, means = predicted
+        kept = None
+        if draws:
+            of_latents, of_observations = jax.random.split(jax.random.fold_in(step_key(key, frame), _DRAW_TAG))
+            kept = Draws(
+                flat(state.latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
+                flat(observations[systematic_indices(carried, draws, key=of_observations)]),
+            )
+        return Filtered(
+            Summary.of(state.latents, state.log_weights, levels),
+            Summary.of(observations, carried, levels, means),
+            record,
+            kept,
+        )
+
+    def body(state: State, frame: Frame) -> tuple[State, Filtered]:
+        predicted = _predict(model, state.memory, frame, sampler.particles, key, first=False)
+        later, record = sampler.step(model, proposal, state, frame, key=key)
+        return later, summarise(later, record, predicted, state.log_weights, frame)
+
+    predicted = _predict(model, model.start(first.inputs), first, sampler.particles, key, first=True)
+    state, record = sampler.init(model, proposal, first, key=key)
+    uniform = uniform_log_weights(sampler.particles, state.log_weights.dtype)
+    one = summarise(state, record, predicted, uniform, first)
+    _, others = jax.lax.scan(body, state, rest)
+    return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
+
+
+def _predict(model: Model, memory: Memory, frame: Frame, particles: int, key: Key, *, first: bool) -> tuple[Any, Any]:
+    """A draw of x_t for every particle before it is seen, and its mean where the emission has one."""
+
+    def one(memory: Memory, key: Key) -> tuple[Any, Any]:
+        of_latent, of_observation = jax.random.split(key)
+        prior = model.initial(memory, frame.inputs) if first else model.transition(memory, frame.inputs)
+        law = model.emission(memory, prior.sample(of_latent), frame.inputs)
+        observation = law.sample(of_observation)
+        return observation, emission_mean(law, observation)
+
+    keys = jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), particles)
+    return jax.vmap(one, in_axes=(None if first else 0, 0))(memory, keys)

@@ -1,0 +1,177 @@
+"""What is known of each step once the whole series has been seen; what was missing in it is filled."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int, Shaped
+
+from mcfo.distributions import fill, impute
+from mcfo.inference.filtering import Draws
+from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
+from mcfo.models.base import MarkovModel, Model
+from mcfo.models.simulation import emission_mean
+from mcfo.proposals.base import Proposal
+from mcfo.sequences import Frame, Sequence
+from mcfo.smc.checks import check_arguments, check_fit, check_sequence
+from mcfo.smc.filter import SMC, Keys, Outcome, first_step, keys_of, next_step, split_first
+from mcfo.smc.frames import frame_at, frames, step_key
+from mcfo.smc.resampling import draw_indices
+from mcfo.smc.smoothing import backward_simulation
+from mcfo.smc.trace import Record, State
+from mcfo.smc.weights import uniform_log_weights
+from mcfo.types import Key, Memory
+
+_TAG = 0x66696C6C
+"""Keeps the random numbers of observations apart from those of filter and smoother."""
+
+
+class Smoothed(eqx.Module):
+    """For each step t, p(z_t | x_1:T) and the law of another x_t given x_1:T; how the filter went.
+
+    `observed` speaks of a new observation where x_t was seen, and of the missing one itself where it was not, given
+    also what was seen of the other dimensions.
+    """
+
+    latent: Summary
+    observed: Summary
+    record: Record
+    draws: Draws | None
+
+
+def smoothed(
+    model: Model,
+    proposal: Proposal,
+    sequence: Sequence,
+    *,
+    key: Key,
+    sampler: SMC | None = None,
+    paths: int = 500,
+    levels: Any = LEVELS,
+    draws: int = 0,
+) -> Smoothed:
+    """Smooths one series: filters it, then draws paths backwards; for a model that is not Markov, from the genealogy,
+    whose early steps descend from few particles.
+
+    **Arguments:**
+
+    - `sampler`: the filter; 1000 particles unless given. All of them are kept at every step.
+    - `paths`: how many are drawn.
+    - `levels`: of the quantiles.
+    - `draws`: how many of the paths are kept; at most all.
+    """
+    check_arguments(model, proposal, key)
+    check_sequence(sequence)
+    if paths < 1 or not 0 <= draws <= paths:
+        raise ValueError(f"Of one or more paths, so many can be kept at most; but got {paths} paths, {draws} kept.")
+    chosen = sampler or SMC(1000)
+    run = _of_markov if isinstance(model, MarkovModel) else _of_memory
+    found = run(chosen, model, proposal, sequence, paths, key)
+    return _summarised(found, jnp.asarray(checked_levels(levels), float), draws)
+
+
+class _Paths(NamedTuple):
+    """Equally weighted paths, time in front: states, observations, and the means of their laws where they have any."""
+
+    latents: Shaped[Array, "steps paths *latent"]
+    observations: Shaped[Array, "steps paths dimensions"]
+    means: Float[Array, "steps paths dimensions"] | None
+    record: Record
+
+
+@eqx.filter_jit
+def _summarised(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> Smoothed:
+    count = paths.latents.shape[1]
+    even = uniform_log_weights(count, levels.dtype)
+
+    def summary(values: Array, means: Array | None) -> Summary:
+        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
+
+    kept = None
+    if draws:
+        # They are independent, so that the first ones are as good as any.
+        kept = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
+    return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, kept)
+
+
+def _seen(model: Model, memory: Memory, latent: Any, frame: Frame, sample: Key, imputation: Key) -> tuple[Any, Any]:
+    """x_t anew where it was seen, and its missing part given what was seen; with the means, where there are any."""
+    law: Any = model.emission(memory, latent, frame.inputs)
+    another = law.sample(sample)
+    mean = emission_mean(law, another)
+    if frame.observed is None:
+        return another, mean
+    value = frame.observation.astype(another.dtype)
+    missing = impute(law, value, frame.observed, key=imputation)
+    another = jnp.where(frame.observed, another, missing)
+    if mean is not None:
+        mean = jnp.where(frame.observed, mean, fill(law, mean, value, frame.observed))
+    return another, mean
+
+
+def _keys(key: Key, frame: Frame, count: int) -> Any:
+    """Two keys for each path."""
+    return jax.random.split(jax.random.fold_in(step_key(key, frame), _TAG), (2, count))
+
+
+@eqx.filter_jit
+def _of_markov(
+    sampler: SMC, model: MarkovModel, proposal: Proposal, sequence: Sequence, paths: int, key: Key
+) -> _Paths:
+    trace = sampler(model, proposal, sequence, key=key, history=True)
+    latents = backward_simulation(model, trace, sequence, paths, key=key).latents
+    first, rest = split_first(frames(proposal, sequence))
+
+    def observe(memory: Memory, latents: Any, frame: Frame, *, first: bool) -> tuple[Any, Any]:
+        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
+            return _seen(model, memory, latent, frame, sample, imputation)
+
+        return jax.vmap(one, in_axes=(None if first else 0, 0, 0, 0))(memory, latents, *_keys(key, frame, paths))
+
+    one = observe(model.start(first.inputs), latents[0], first, first=True)
+    others = jax.lax.map(lambda now: observe(*now, first=False), (latents[:-1], latents[1:], rest))
+    observations, means = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
+    return _Paths(latents, observations, means, trace.record)
+
+
+@eqx.filter_jit
+def _of_memory(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, paths: int, key: Key) -> _Paths:
+    """From the genealogy: what a particle imputed is part of its past, and was weighed with it."""
+    steps = frames(proposal, sequence)
+    fit = check_fit(model, proposal, frame_at(steps, 0))
+    keys = jax.vmap(lambda frame: keys_of(step_key(key, frame)))(steps)
+    (first, first_keys), rest = split_first((steps, keys))
+
+    def keep(outcome: Outcome, memory: Memory, frame: Frame, *, first: bool) -> Any:
+        move = outcome.move
+        sample, unused = _keys(key, frame, sampler.particles)
+
+        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
+            return _seen(model, memory, latent, frame, sample, imputation)
+
+        # The filter's own keys: the values that its particles remember.
+        imputation = unused if move.imputation is None else move.imputation
+        in_axes = (None if first else 0, 0, 0, 0)
+        seen = jax.vmap(one, in_axes=in_axes)(memory, outcome.state.latents, sample, imputation)
+        return (outcome.state.latents, *seen), move.ancestors, outcome.record
+
+    def body(state: State, now: tuple[Frame, Keys]) -> tuple[State, Any]:
+        outcome = next_step(sampler, model, proposal, state, *now, fit)
+        return outcome.state, keep(outcome, outcome.move.memory, now[0], first=False)
+
+    outcome = first_step(sampler, model, proposal, first, first_keys, fit)
+    state, others = jax.lax.scan(body, outcome.state, rest)
+    one = keep(outcome, model.start(first.inputs), first, first=True)
+    kept, ancestors, record = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
+
+    def back(places: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
+        values, ancestors = now
+        return ancestors[places], jax.tree.map(lambda array: array[places], values)
+
+    of_last = jax.random.fold_in(jax.random.fold_in(key, sequence.number), _TAG)
+    last = draw_indices(state.log_weights, paths, key=of_last)
+    latents, observations, means = jax.lax.scan(back, last, (kept, ancestors), reverse=True)[1]
+    return _Paths(latents, observations, means, record)
