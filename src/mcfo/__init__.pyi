@@ -76,6 +76,8 @@ from mcfo.training.evaluation import evaluate as evaluate
 from mcfo.training.loop import fit as fit
 from mcfo.training.progress import ProgressBar as ProgressBar
 from mcfo.training.progress import TensorBoard as TensorBoard
+from mcfo.training.rolling import RollingEvaluation as RollingEvaluation
+from mcfo.training.rolling import evaluate_rolling as evaluate_rolling
 from mcfo.training.saved import load as load
 from mcfo.training.saved import load_run as load_run
 from mcfo.training.saved import save as save

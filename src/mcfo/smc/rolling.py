@@ -16,7 +16,7 @@ from mcfo.sequences import Frame, Sequence
 from mcfo.smc.filter import SMC, split_first
 from mcfo.smc.frames import frames, step_key
 from mcfo.smc.resampling import draw_indices
-from mcfo.smc.scores import crps, probability_below, rank_transform
+from mcfo.smc.scores import crps, ordered_quantiles, probability_below, rank_transform
 from mcfo.types import Key, Memory, Scalar
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -27,7 +27,7 @@ _TAG = 0x726F6C6C
 
 
 class Rolling(eqx.Module):
-    """Forecasts of one series: those at place t are of x_t+1 to x_t+h given x_1:t, t = 0..T-1.
+    """Forecasts of one series, (steps, horizon): those at place t are of x_t+1 to x_t+h given x_1:t, t = 0..T-1.
 
     NaN stands where no forecast began, and where there is nothing to compare it with.
 
@@ -37,11 +37,11 @@ class Rolling(eqx.Module):
     - `mean`, `quantiles`: of the forecasts, the latter at `LEVELS`.
     """
 
-    log_score: Float[Array, "*series steps horizon"]
-    crps: Float[Array, "*series steps horizon dimensions"]
-    pit: Float[Array, "*series steps horizon dimensions"]
-    mean: Float[Array, "*series steps horizon dimensions"]
-    quantiles: Float[Array, "*series steps horizon levels dimensions"]
+    log_score: Float[Array, "*forecasts"]
+    crps: Float[Array, "*forecasts dimensions"]
+    pit: Float[Array, "*forecasts dimensions"]
+    mean: Float[Array, "*forecasts dimensions"]
+    quantiles: Float[Array, "*forecasts levels dimensions"]
 
 
 class _Target(NamedTuple):
@@ -140,7 +140,7 @@ def _forecast(model: Model, begin: Any, ahead: _Target, draws: int, key: Key, dt
         memories, one = jax.tree.map(lambda array: array[chosen], begin.memory), None
 
     def body(memories: Memory, given: tuple[_Target, Key]) -> tuple[Memory, Rolling]:
-        target, key = given
+        target, _ = given
         return _step(model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, *given, dtype)
 
     _, found = jax.lax.scan(body, memories, rest)
@@ -154,8 +154,7 @@ def _step(model: Model, law: Any, sources: Any, target: _Target, key: Key, dtype
     of_draws, of_ties = jax.random.split(key)
     uniform = jax.random.uniform(of_ties, target.observation.shape, dtype)
 
-    def one(source: Any, key: Key) -> Any:
-        latent_key, observation_key = jax.random.split(key)
+    def one(source: Any, latent_key: Key, observation_key: Key) -> Any:
         memory, prior = law(source)
         latent = prior.sample(latent_key)
         emission = model.emission(memory, latent, target.inputs)
@@ -165,15 +164,15 @@ def _step(model: Model, law: Any, sources: Any, target: _Target, key: Key, dtype
         return model.advance(memory, latent, observation), observation, log_density, below
 
     count = len(jax.tree.leaves(sources)[0])
-    memories, observations, log_densities, below = jax.vmap(one)(sources, jax.random.split(of_draws, count))
+    memories, observations, log_densities, below = jax.vmap(one)(sources, *jax.random.split(of_draws, (2, count)))
     values, observation = observations.astype(dtype), target.observation.astype(dtype)
     pit = rank_transform(values, observation, uniform) if below is None else jnp.mean(below, axis=0).astype(dtype)
     log_score = jax.nn.logsumexp(log_densities.astype(dtype)) - jnp.log(jnp.asarray(count, dtype))
-    nothing = jnp.asarray(jnp.nan, dtype)
+    nothing, ordered = jnp.asarray(jnp.nan, dtype), jnp.sort(values, axis=0)
     return memories, Rolling(
         log_score=jnp.where(jnp.any(target.scored), log_score, nothing),
-        crps=jnp.where(target.scored, crps(values, observation), nothing),
+        crps=jnp.where(target.scored, crps(ordered, observation), nothing),
         pit=jnp.where(target.scored, pit, nothing),
         mean=jnp.mean(values, axis=0),
-        quantiles=jnp.quantile(values, jnp.asarray(LEVELS, dtype), axis=0),
+        quantiles=ordered_quantiles(ordered, LEVELS),
     )

@@ -11,18 +11,33 @@ from jaxtyping import Array, Float, Shaped
 from mcfo.types import Observation
 
 
-def crps(draws: Float[Array, "draws dimensions"], value: Float[Array, " dimensions"]) -> Float[Array, " dimensions"]:
+def crps(ordered: Float[Array, "draws dimensions"], value: Float[Array, " dimensions"]) -> Float[Array, " dimensions"]:
     """E|X - x| - E|X - X'| / 2 for each dimension: the continuous ranked probability score, in units of x.
 
     The fair estimator: unbiased for the law of independent draws X, whatever their number, where the plain one rewards
     few draws for lying close together. Gneiting and Raftery (2007); Ferro (2014).
+
+    **Arguments:**
+
+    - `ordered`: the draws in ascending order.
     """
-    count = len(draws)
-    ranks = jnp.arange(1, count + 1, dtype=draws.dtype)[:, None]
-    # Σ_ij |X_i - X_j| = 2 Σ_i (2 i - n - 1) X_(i) of the sorted draws; centred, so that large numbers do not cancel.
-    ordered = jnp.sort(draws - value, axis=0)
-    spread = jnp.sum((2 * ranks - count - 1) * ordered, axis=0) / (count * max(1, count - 1))
-    return jnp.mean(jnp.abs(ordered), axis=0) - spread
+    count = len(ordered)
+    ranks = jnp.arange(1, count + 1, dtype=ordered.dtype)[:, None]
+    # Σ_ij |X_i - X_j| = 2 Σ_i (2 i - n - 1) X_(i); less the value, so that large numbers do not cancel.
+    centred = ordered - value
+    spread = jnp.sum((2 * ranks - count - 1) * centred, axis=0) / (count * max(1, count - 1))
+    return jnp.mean(jnp.abs(centred), axis=0) - spread
+
+
+def ordered_quantiles(
+    ordered: Float[Array, "draws dimensions"], levels: tuple[float, ...]
+) -> Float[Array, "levels dimensions"]:
+    """Quantiles of draws in ascending order, between two of them by a straight line."""
+    places = jnp.asarray(levels, ordered.dtype) * (len(ordered) - 1)
+    lower = jnp.floor(places).astype(jnp.int32)
+    upper = jnp.minimum(lower + 1, len(ordered) - 1)
+    share = (places - lower)[:, None]
+    return (1 - share) * ordered[lower] + share * ordered[upper]
 
 
 def rank_transform(

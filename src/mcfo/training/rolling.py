@@ -117,27 +117,25 @@ def evaluate_rolling(
             raise InputError(f"{name} must be at least {least}, but got {value}.")
     if origins is not None and origins < 1:
         raise InputError(f"origins must be at least 1, but got {origins}.")
+    plans = [_plan(batch, horizon, first, origins) for batch in as_buckets(data)]
+    for ahead in range(1, horizon + 1):
+        if not any(plan.has_targets(ahead) for plan in plans):
+            raise InputError(
+                f"There is nothing to score {ahead} ahead: no origin from step {first} on has an observation there, "
+                f"and {horizon - ahead} more steps after it; the longest series has "
+                f"{max(int(plan.lengths.max()) for plan in plans)}. Begin earlier (first, on the command line --from), "
+                "look less far (horizon), or take more origins."
+            )
     sampler, found = SMC(particles), []
-    for batch in as_buckets(data):
-        steps = batch.observations.shape[1]
-        numbers = np.asarray(batch.number)
-        lengths = np.full(len(numbers), steps) if batch.length is None else np.asarray(batch.length)
-        wanted = np.stack([_origins(steps, int(length), horizon, first, origins) for length in lengths])
+    for plan in plans:
         scored = jax.tree.map(
-            np.asarray, _all(sampler, model, proposal, batch, jnp.asarray(wanted), horizon, draws, key)
+            np.asarray, _all(sampler, model, proposal, plan.batch, jnp.asarray(plan.origins), horizon, draws, key)
         )
-        values = np.where(np.asarray(jax.vmap(Sequence.mask)(batch)), np.asarray(batch.observations, float), np.nan)
-        for place, (number, length) in enumerate(zip(numbers, lengths, strict=True)):
+        for place, length in enumerate(plan.lengths):
             one = jax.tree.map(lambda array, place=place, length=length: array[place, :length], scored)
-            found.append((int(number), one, values[place, :length]))
+            found.append((int(plan.batch.number[place]), one, plan.values[place, :length]))
     found.sort(key=lambda each: each[0])
     series, observations = [one for _, one, _ in found], [values for *_, values in found]
-    if not any(np.isfinite(one.crps).any() for one in series):
-        longest = max(map(len, observations))
-        raise InputError(
-            f"There is nothing to score: no series has an observation at step {first} or later with {horizon - 1} more "
-            f"steps after it; the longest has {longest}. Begin earlier (first, --from), or look less far (horizon)."
-        )
     scores = [_summary(series, observations, ahead) for ahead in range(1, horizon + 1)]
     # Without an observation there is no log score at all; one that is not finite is the filter's.
     collapsed = sum(bool((~np.isfinite(one.log_score[~np.isnan(one.crps).all(axis=-1)])).any()) for one in series)
@@ -153,6 +151,28 @@ def _all(
         lambda one: rolling(sampler, model, proposal, one[0], one[1], horizon=horizon, draws=draws, key=key),
         (batch, wanted),
     )
+
+
+class _Plan(NamedTuple):
+    """A batch with the places where forecasts begin, and its values with NaN for what is missing."""
+
+    batch: Sequence
+    origins: np.ndarray
+    lengths: np.ndarray
+    values: np.ndarray
+
+    def has_targets(self, ahead: int) -> bool:
+        """Whether anything was observed so far after an origin."""
+        known = ~np.isnan(self.values).all(axis=-1)
+        return bool((self.origins[:, : known.shape[1] - ahead + 1] & known[:, ahead - 1 :]).any())
+
+
+def _plan(batch: Sequence, horizon: int, first: int, origins: int | None) -> _Plan:
+    series, steps = batch.observations.shape[:2]
+    lengths = np.full(series, steps) if batch.length is None else np.asarray(batch.length)
+    known = np.asarray(jax.vmap(Sequence.mask)(batch))
+    values = np.where(known, np.asarray(batch.observations, float), np.nan)
+    return _Plan(batch, np.stack([_origins(steps, int(n), horizon, first, origins) for n in lengths]), lengths, values)
 
 
 def _origins(steps: int, length: int, horizon: int, first: int, origins: int | None) -> np.ndarray:
@@ -173,6 +193,7 @@ def _summary(series: list[Rolling], observations: list[np.ndarray], ahead: int) 
     errors = np.concatenate(
         [(one.mean[: len(x) - place, place] - x[place:]).ravel() for one, x in zip(series, observations, strict=True)]
     )
+    largest = float(np.nanmax(np.abs(errors))) or 1.0  # so that no square overflows
     log_scores = np.concatenate([one.log_score[~np.isnan(one.pit[:, place]).all(axis=-1), place] for one in series])
     crps = np.concatenate([one.crps[:, place].ravel() for one in series])
     pit = pit[scored]
@@ -182,7 +203,7 @@ def _summary(series: list[Rolling], observations: list[np.ndarray], ahead: int) 
         values=len(pit),
         log_score=float(log_scores.mean()),
         crps=float(crps[scored].mean()),
-        rmse=float(np.sqrt(np.nanmean(errors**2))),
+        rmse=math.sqrt(float(np.nanmean((errors / largest) ** 2))) * largest,
         coverage_50=float(np.mean(np.abs(pit - 0.5) <= 0.25)),
         coverage_90=float(np.mean(np.abs(pit - 0.5) <= 0.45)),
         pit=tuple(np.histogram(pit, bins=BINS, range=(0, 1))[0].tolist()),
