@@ -122,14 +122,18 @@ def _draw_likelihood(axis, values: np.ndarray, fitted, exact: Maximum) -> None:
     sequence = mcfo.Sequence.from_values(values)
     noise, level = np.geomspace(4000, 30000, 40), np.geomspace(200, 15000, 40)
     at = jax.jit(
-        jax.vmap(jax.vmap(lambda r, q: mcfo.kalman_filter(local_level(r, q), sequence).log_evidence, (None, 0)), (0, None))
+        jax.vmap(
+            jax.vmap(lambda r, q: mcfo.kalman_filter(local_level(r, q), sequence).log_evidence, (None, 0)), (0, None)
+        )
     )
     below = exact.log_likelihood - np.asarray(at(noise, level))
     contours = axis.contour(level, noise, below, levels=[0.1, 0.5, 2, 5, 10, 20], colors="0.65", linewidths=0.8)
     axis.clabel(contours, fmt=lambda value: f"−{value:g}", fontsize=7)
     way = np.array([[line["watched"]["level"], line["watched"]["noise"]] for line in fitted.metrics])
     axis.plot(*way.T, color="#08519c", lw=1, alpha=0.8, label="learning")
-    axis.plot(*(float(variances(fitted.model)[name]) for name in ("level", "noise")), "o", color="#08519c", label="mcfo")
+    axis.plot(
+        *(float(variances(fitted.model)[name]) for name in ("level", "noise")), "o", color="#08519c", label="mcfo"
+    )
     axis.plot(exact.level, exact.noise, "x", color="#d94801", ms=8, mew=2, label="statsmodels")
     axis.set(xscale="log", yscale="log", xlabel="variance of the level", ylabel="variance of the noise")
     axis.set_title("Exact log-likelihood, below its maximum")

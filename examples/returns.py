@@ -126,7 +126,9 @@ def _draw(picture: str, values: np.ndarray, dates: np.ndarray, split: int, model
     axes[1].minorticks_off()
     shown = slice(len(values) - YEAR, None)
     quantiles = np.asarray(result.series[0].quantiles[shown, 0, :, 0])
-    axes[2].fill_between(dates[shown], quantiles[:, 0], quantiles[:, 4], color="#08519c", alpha=0.25, lw=0, label="90 %")
+    axes[2].fill_between(
+        dates[shown], quantiles[:, 0], quantiles[:, 4], color="#08519c", alpha=0.25, lw=0, label="90 %"
+    )
     outside = np.abs(result.series[0].pit[shown, 0, 0] - 0.5) > 0.45
     axes[2].plot(dates[shown], values[shown], ".", color="black", ms=3, label="observed")
     axes[2].plot(dates[shown][outside], values[shown][outside], "o", mfc="none", mec="#d94801", ms=5, label="outside")

@@ -71,6 +71,7 @@ from mcfo.smc.smoothing import backward_simulation as backward_simulation
 from mcfo.smc.smoothing import draw_trajectories as draw_trajectories
 from mcfo.smc.smoothing import fixed_lag as fixed_lag
 from mcfo.smc.smoothing import genealogy as genealogy
+from mcfo.training.checks import predictive_checks as predictive_checks
 from mcfo.training.devices import use_every_core as use_every_core
 from mcfo.training.evaluation import evaluate as evaluate
 from mcfo.training.loop import fit as fit
