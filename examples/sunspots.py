@@ -119,7 +119,7 @@ def main(picture: str | None = None) -> None:
 
 
 def _draw(picture: str, values: np.ndarray, years: np.ndarray, split: int, found: dict) -> None:
-    model, result = found["cycle, negative binomial"]
+    model, _ = found["cycle, negative binomial"]
     future = mcfo.forecast(
         model, mcfo.Bootstrap(), mcfo.Sequence.from_values(values), steps=22, draws=4000, key=jax.random.key(2)
     )
