@@ -17,7 +17,7 @@ FEW = ["--rolling", "--horizon", "2", "--from", "4", "--origins", "5", "--partic
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rolling")
-    write_series(folder / "series.csv", series(3), ["level"])
+    write_series(folder / "series.csv", series(3, steps=20), ["level"])
     result = invoke("fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL)
     assert result.exit_code == 0, result.output
     return folder
