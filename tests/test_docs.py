@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-QUICK = ("README",)  # the others show what the tests of their subject run anyway
+QUICK = ("README", "growth")  # the other pages show what the tests of their subject run; the other examples learn
 PAGES = [
     pytest.param(path, id=path.stem.lower(), marks=() if path.stem in QUICK else pytest.mark.slow)
     for path in (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -29,7 +29,13 @@ def test_the_readme_example_has_twelve_lines():
     assert len([line for line in block.splitlines() if line.strip()]) <= 12
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+EXAMPLES = [
+    pytest.param(path, id=path.stem, marks=() if path.stem in QUICK else pytest.mark.slow)
+    for path in sorted((ROOT / "examples").glob("*.py"))
+]
+
+
+@pytest.mark.parametrize("example", EXAMPLES)
 def test_examples_run(example, tmp_path, monkeypatch, capsys):
     picture = tmp_path / "picture.png"
     monkeypatch.setattr(sys, "argv", [str(example), str(picture)])

@@ -74,12 +74,15 @@ from mcfo.smc.smoothing import backward_simulation as backward_simulation
 from mcfo.smc.smoothing import draw_trajectories as draw_trajectories
 from mcfo.smc.smoothing import fixed_lag as fixed_lag
 from mcfo.smc.smoothing import genealogy as genealogy
+from mcfo.training.checks import predictive_checks as predictive_checks
 from mcfo.training.devices import use_every_core as use_every_core
 from mcfo.training.evaluation import evaluate as evaluate
 from mcfo.training.loop import fit as fit
 from mcfo.training.progress import ProgressBar as ProgressBar
 from mcfo.training.progress import TensorBoard as TensorBoard
 from mcfo.training.reading import read_for_run as read_for_run
+from mcfo.training.rolling import RollingEvaluation as RollingEvaluation
+from mcfo.training.rolling import evaluate_rolling as evaluate_rolling
 from mcfo.training.saved import load as load
 from mcfo.training.saved import load_run as load_run
 from mcfo.training.saved import save as save

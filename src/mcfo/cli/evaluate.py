@@ -15,11 +15,13 @@ from mcfo.cli.common import (
     Seed,
     SeriesColumn,
     TimeColumn,
+    check_new_file,
     exists,
     fail,
     messages,
     writing,
 )
+from mcfo.cli.rolling import Asked, evaluate_rolling
 
 
 def evaluate(
@@ -34,12 +36,43 @@ def evaluate(
     time: TimeColumn = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write the JSON into this file; it must not exist yet.")] = None,
+    rolling: Annotated[
+        bool, typer.Option("--rolling", help="Forecast from one step after the other, and score the forecasts.")
+    ] = False,
+    horizon: Annotated[
+        int | None, typer.Option(help="With --rolling: steps ahead, 1 by default.", min=1, max=100_000)
+    ] = None,
+    first: Annotated[
+        int | None,
+        typer.Option("--from", help="With --rolling: the first step that is forecast, counted from 1.", min=1),
+    ] = None,
+    origins: Annotated[
+        int | None,
+        typer.Option(help="With --rolling: so many forecasts of each series, evenly spread; by default all.", min=1),
+    ] = None,
+    draws: Annotated[
+        int | None, typer.Option(help="With --rolling: draws of each forecast, 1000 by default.", min=2, max=100_000)
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(help="With --rolling: draw forecasts and calibration into this .png file.")
+    ] = None,
 ) -> None:
-    """Filter the series in a file with a learned model: log-likelihood, NLL per step, ESS, one-step prediction."""
+    """Filter the series in a file with a learned model: log-likelihood, NLL per step, ESS, one-step prediction; or,
+    with --rolling, log score, CRPS, coverage and calibration of its forecasts."""
     if out is not None and exists(out):
         fail(f"{out} exists already. Choose another file with --out.")
     exists(run)
+    about_forecasts = {"--horizon": horizon, "--from": first, "--origins": origins, "--draws": draws, "--plot": plot}
+    for flag, given in about_forecasts.items():
+        if given is not None and not rolling:
+            fail(f"{flag} is about forecasts. Add --rolling, or leave it out.")
+    check_new_file(plot, "--plot", (".png",))
     with messages():
+        if rolling:
+            chosen = {"values": columns.split(",") if columns else None, "series": series, "time": time}
+            sizes = Asked(horizon or 1, first or 1, origins, particles, draws or 1000, seed, as_json, out, plot)
+            _roll(run, data, (model, proposal), chosen, sizes)
+            return
         _evaluate(
             run,
             data,
@@ -51,6 +84,15 @@ def evaluate(
             as_json,
             out,
         )
+
+
+def _roll(run: Path, data: Path, own: tuple[str | None, str | None], columns: dict[str, Any], asked: Asked) -> None:
+    from mcfo.data.tables import read_series
+    from mcfo.training.saved import load_run
+
+    table = read_series(data, **columns)
+    saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
+    evaluate_rolling(run, data, table, saved, asked)
 
 
 def _evaluate(

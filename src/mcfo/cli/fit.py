@@ -98,6 +98,9 @@ def fit(
     ] = 10.0,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files for TensorBoard.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    checks: Annotated[
+        bool, typer.Option("--checks/--no-checks", help="Residuals and simulated series in the report.")
+    ] = True,
 ) -> None:
     """Learn a model and its proposal from the series in a file."""
     if exists(out) and not resume and (not out.is_dir() or any(out.iterdir())):
@@ -167,6 +170,8 @@ def fit(
                 checkpoint_seconds=checkpoint_seconds,
                 **settings,
             )
+            if checks:
+                _check(fitted, out, held_out or sequences, table.columns)
             again = {"--model": model if own else None, "--proposal": proposal}
             _show(fitted, out, data, again | {"--columns": columns, "--series": series, "--time": time})
     except KeyboardInterrupt:
@@ -283,6 +288,20 @@ def _learn(
         listener=listener,
         **options,
     )
+
+
+def _check(fitted: Any, out: Path, sequences: list, columns: list[str]) -> None:
+    """Residuals and simulated series for the report; what was learned stays whatever happens here."""
+    from rich.console import Console
+
+    from mcfo.cli.report import keep_checks
+
+    console = Console()
+    try:
+        with console.status("Checking: residuals and simulated series"):
+            keep_checks(out, fitted.model, fitted.proposal, sequences, columns)
+    except (TypeError, ValueError) as error:
+        console.print(f"The report goes without checks: {error}", style="yellow", markup=False)
 
 
 def _about(reference: str, own: bool) -> dict[str, Any]:

@@ -2,17 +2,36 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import exists, fail, messages
+from mcfo.cli.common import (
+    Columns,
+    OwnModel,
+    OwnProposal,
+    SeriesColumn,
+    TimeColumn,
+    exists,
+    fail,
+    messages,
+    writing,
+)
+from mcfo.files import InputError
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit, or of mcfo reproduce.", metavar="RUN")],
+    data: Annotated[
+        Path | None, typer.Option(help="Series to check the model on again: residuals and simulated series.")
+    ] = None,
+    model: OwnModel = None,
+    proposal: OwnProposal = None,
+    columns: Columns = None,
+    series: SeriesColumn = None,
+    time: TimeColumn = None,
 ) -> None:
-    """Write one self-contained HTML page about a run: results, curves, warnings, how to make it again."""
+    """Write one self-contained HTML page about a run: results, curves, checks, warnings, how to make it again."""
     exists(run)
     page = run / "report.html"
     experiment = _experiment(run)
@@ -24,7 +43,39 @@ def report(
     with messages():
         from mcfo.reports.run import write_run_report
 
+        if data is not None:
+            asked = {"values": columns.split(",") if columns else None, "series": series, "time": time}
+            _check(run, data, asked, model, proposal)
         print(f"Report: {write_run_report(run)}")
+
+
+def _check(run: Path, data: Path, asked: dict[str, Any], model: str | None, proposal: str | None) -> None:
+    from mcfo.data.tables import read_series
+    from mcfo.training.saved import load_run
+
+    table = read_series(data, **asked)
+    learned = load_run(run, model=model, proposal=proposal, sequences=table.sequences).choose()
+    try:
+        made = keep_checks(run, learned.model, learned.proposal, table.sequences, table.columns)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"The model in {run} cannot be checked on {data}: {error}") from error
+    if not made:
+        raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
+
+
+def keep_checks(run: Path, model: Any, proposal: Any, sequences: list, columns: list[str]) -> bool:
+    """Residuals and simulated series for the page, where there are few columns; whether there are."""
+    import jax
+
+    from mcfo.reports.checks import FILE
+    from mcfo.training.checks import MOST_COLUMNS, predictive_checks, write_checks
+
+    if len(columns) > MOST_COLUMNS:
+        return False
+    checks = predictive_checks(model, proposal, sequences, key=jax.random.key(0))
+    with writing(run / FILE, "RUN"):
+        write_checks(run / FILE, checks, columns)
+    return True
 
 
 def _experiment(run: Path) -> str | None:

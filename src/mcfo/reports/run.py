@@ -6,6 +6,7 @@ from pathlib import Path, PurePath
 
 from mcfo.files import InputError, inside
 from mcfo.reports.cautions import cautions
+from mcfo.reports.checks import add_checks
 from mcfo.reports.curves import WIDTH, draw_curves
 from mcfo.reports.folder import Run, SeedResult, number, read_run, text, whole
 from mcfo.reports.origin import add_origin, data_in_words
@@ -21,7 +22,7 @@ _SELECTED = {
 
 
 def write_run_report(folder: Path) -> Path:
-    """Makes `figures/*.png` and `report.html` in a run folder from its three files, and returns the page's path."""
+    """Makes `figures/*.png` and `report.html` in a run folder from its files, and returns the page's path."""
     run = read_run(folder)
     path = folder / "report.html"
     try:
@@ -45,6 +46,7 @@ def _page(run: Run, figures: Path) -> Report:
         report.heading("Results")
         _result_table(report, run)
         add_parameters(report, run)
+        add_checks(report, run.folder, figures)
     elif run.lines:
         report.heading("Where it stands")
         _progress_table(report, run)
