@@ -6,6 +6,7 @@ Needs statsmodels for the series: pip install "mcfo[examples]".
 """
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -27,7 +28,7 @@ FIXED = ("model.initial_mean", "model.initial_noise", "model.emission_matrix")
 
 def concentrations() -> tuple[np.ndarray, np.ndarray]:
     """Parts per million of 1958 to 2001, NaN in the weeks without a value, and their dates."""
-    table = sm.datasets.co2.load_pandas().data
+    table: Any = sm.datasets.co2.load_pandas().data
     return table["co2"].to_numpy(float), table.index.to_numpy()
 
 

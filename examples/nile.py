@@ -6,7 +6,7 @@ Needs statsmodels, which has the series and the exact maximum: pip install "mcfo
 """
 
 import sys
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +35,8 @@ class Maximum(NamedTuple):
 
 def flow() -> np.ndarray:
     """The flow of 1871 to 1970, in 10⁸ m³ a year."""
-    return sm.datasets.nile.load_pandas().data["volume"].to_numpy(float)
+    table: Any = sm.datasets.nile.load_pandas().data
+    return table["volume"].to_numpy(float)
 
 
 def local_level(noise, level) -> mcfo.LinearGaussian:
@@ -57,11 +58,12 @@ def variances(model, proposal=None) -> dict:
 
 def exact_maximum(values: np.ndarray) -> Maximum:
     """By statsmodels, with the same law of the first level."""
-    model = sm.tsa.UnobservedComponents(values, "local level")
+    model: Any = sm.tsa.UnobservedComponents(values, level="local level")  # pyright: ignore[reportArgumentType]
     model.ssm.initialize_known(np.array([INITIAL[0]]), np.array([[INITIAL[1]]]))
     model.ssm.loglikelihood_burn = 0
     found = model.fit(disp=False, method="nm", maxiter=2000, ftol=1e-10, xtol=1e-6)
-    return Maximum(*np.asarray(found.params).tolist(), float(found.llf))
+    noise, level = np.asarray(found.params).tolist()
+    return Maximum(noise, level, float(found.llf))
 
 
 def learn(values: np.ndarray, *, steps: int = 600, particles: int = 300, seed: int = 0):

@@ -6,6 +6,7 @@ Needs the data of the package arch: pip install "mcfo[examples]".
 """
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +104,7 @@ def main(picture: str | None = None) -> None:
 
 def constant_variance(values: np.ndarray, split: int) -> tuple[float, float, float]:
     """The log score of a Gaussian with the moments of the days before, and what falls into its half and nine tenths."""
-    law = norm(values[:split].mean(), values[:split].std())
+    law: Any = norm(values[:split].mean(), values[:split].std())
     distance = np.abs(law.cdf(values[split:]) - 0.5)
     return float(law.logpdf(values[split:]).mean()), float(np.mean(distance < 0.25)), float(np.mean(distance < 0.45))
 

@@ -6,6 +6,7 @@ Needs statsmodels for the series: pip install "mcfo[examples]".
 """
 
 import sys
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -73,7 +74,7 @@ class Cycle(mcfo.MarkovModel):
 
 def counts() -> tuple[np.ndarray, np.ndarray]:
     """Yearly sunspot numbers of 1700 to 2008, rounded, and the years."""
-    table = sm.datasets.sunspots.load_pandas().data
+    table: Any = sm.datasets.sunspots.load_pandas().data
     return table["SUNACTIVITY"].round().to_numpy(int), table["YEAR"].to_numpy(int)
 
 

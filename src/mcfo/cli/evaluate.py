@@ -87,10 +87,10 @@ def evaluate(
 
 
 def _roll(run: Path, data: Path, own: tuple[str | None, str | None], columns: dict[str, Any], asked: Asked) -> None:
-    from mcfo.data.tables import read_series
+    from mcfo.training.reading import read_for_run
     from mcfo.training.saved import load_run
 
-    table = read_series(data, **columns)
+    table = read_for_run(run, data, **columns)
     saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
     evaluate_rolling(run, data, table, saved, asked)
 

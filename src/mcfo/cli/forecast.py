@@ -115,7 +115,7 @@ def _forecast(
     from mcfo.sequences import stack
     from mcfo.smc.filter import SMC
     from mcfo.smc.forecast import forecast as compute
-    from mcfo.training.reading import coming_inputs
+    from mcfo.training.inputs import coming_inputs
     from mcfo.training.saved import load_run
 
     steps, particles, draws, seed = sizes

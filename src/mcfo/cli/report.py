@@ -50,10 +50,10 @@ def report(
 
 
 def _check(run: Path, data: Path, asked: dict[str, Any], model: str | None, proposal: str | None) -> None:
-    from mcfo.data.tables import read_series
+    from mcfo.training.reading import read_for_run
     from mcfo.training.saved import load_run
 
-    table = read_series(data, **asked)
+    table = read_for_run(run, data, **asked)
     learned = load_run(run, model=model, proposal=proposal, sequences=table.sequences).choose()
     try:
         made = keep_checks(run, learned.model, learned.proposal, table.sequences, table.columns)

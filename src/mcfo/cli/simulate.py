@@ -79,7 +79,7 @@ def _simulate(
     from mcfo.inference.datasets import make_dataset, write_netcdf
     from mcfo.models.simulation import beginning
     from mcfo.sequences import Sequence
-    from mcfo.training.reading import coming_inputs
+    from mcfo.training.inputs import coming_inputs
     from mcfo.training.saved import load_run
 
     console = Console()
@@ -104,9 +104,14 @@ def _simulate(
             elif kept.out.suffix.lower() == ".nc":
                 states = np.asarray(paths.latents).reshape(count, steps, -1)
                 arrays = [{"observation": x, "latent_state": z} for x, z in zip(values, states, strict=True)]
-                named = {"series": [str(place + 1) for place in range(count)], "columns": saved.columns}
-                about = {"kind": "simulate", "seed": seed, "run": str(run)}
-                write_netcdf(kept.out, make_dataset(arrays, **named, lengths=[steps] * count, attributes=about))
+                dataset = make_dataset(
+                    arrays,
+                    series=[str(place + 1) for place in range(count)],
+                    columns=saved.columns,
+                    lengths=[steps] * count,
+                    attributes={"kind": "simulate", "seed": seed, "run": str(run)},
+                )
+                write_netcdf(kept.out, dataset)
             else:
                 shaped = values.reshape(count, steps, *(saved.image or (-1,)))
                 write_npz(kept.out, {"observations": shaped}, compress=saved.image is not None)

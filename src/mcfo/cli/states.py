@@ -147,13 +147,13 @@ def _apply(
     from rich.progress import track
 
     from mcfo.data.summaries import write_summaries
-    from mcfo.data.tables import read_series
     from mcfo.inference.applied import Named
     from mcfo.inference.datasets import write_netcdf
+    from mcfo.training.reading import read_for_run
     from mcfo.training.saved import load_run
 
     console = Console()
-    table = read_series(data, **asked)
+    table = read_for_run(run, data, **asked)
     if plot is not None and plot.suffix.lower() == ".gif" and table.image is None:
         raise InputError(f"{plot}: these are no series of pictures, so that nothing moves. Draw a .png.")
     places = places_of(table.names, only, data)

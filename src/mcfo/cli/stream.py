@@ -42,8 +42,8 @@ def stream(
     proposal: OwnProposal = None,
 ) -> None:
     """Filter a stream: each line of standard input is an observation in JSON, a number, an array or an object with the
-    columns' names, null for what is missing; each is answered by one line, with the state's mean and quantiles, the
-    effective sample size and the log-density of the observation given those before."""
+    names of columns and inputs, null for what is missing; each is answered by one line, with the state's mean and
+    quantiles, the effective sample size and the log-density of the observation given those before."""
     levels = read_levels(quantiles)
     if every is not None and state is None:
         fail("--every says when to keep the state. Say where, with --state FILE.")
@@ -69,8 +69,8 @@ def _make(
     particles: int,
     levels: tuple[float, ...],
     rules: dict[str, Any] | None,
-) -> tuple[Any, list[str], dict[str, Any]]:
-    """A stream before its first observation, the names of its columns, and what tells it apart from others."""
+) -> tuple[Any, list[str], Any, dict[str, Any]]:
+    """A stream before its first observation, the names of its columns, what drives it, and what tells it apart."""
     import jax
 
     from mcfo import online
@@ -93,12 +93,13 @@ def _make(
             particles=particles,
             levels=levels,
             learning=learning,
+            inputs=saved.inputs.size or None,
         )
     except InputError:
         raise
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"The model in {run} cannot be streamed: {error}") from error
-    return state, saved.columns, {"model": digest(Modules(learned.model, learned.proposal)), "seed": seed}
+    return state, saved.columns, saved.inputs, {"model": digest(Modules(learned.model, learned.proposal)), "seed": seed}
 
 
 class _Stopped(Exception):
@@ -115,12 +116,13 @@ class _Stream:
         self,
         state: Any,
         columns: list[str],
+        inputs: Any,
         about: dict[str, Any],
         path: Path | None,
         every: int | None,
         skip_bad: bool,
     ):
-        self.state, self.columns, self.about = state, columns, about
+        self.state, self.columns, self.inputs, self.about = state, columns, inputs, about
         self.path, self.every, self.skip_bad = path, every, skip_bad
         self.waiting = self.stopped = False
 
@@ -131,7 +133,7 @@ class _Stream:
             self.state = online.restore(self.path, self.state, about=self.about)
             print(f"mcfo: goes on after step {int(self.state.time)}, from {self.path}", file=sys.stderr, flush=True)
         # Compiled before the first line comes, so that all are answered at the same rate.
-        online.step(self.state, None)
+        online.step(self.state, None, inputs=[1.0] * self.inputs.size or None)
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._answer_all()
@@ -166,10 +168,12 @@ class _Stream:
         import jax
 
         from mcfo import online
-        from mcfo.data.lines import read_observation, write_answer
+        from mcfo.data.lines import read_line, write_answer
 
         try:
-            later, output = online.step(self.state, read_observation(line, self.columns))
+            inputs = self.inputs
+            read = read_line(line, self.columns, inputs.names, timed=inputs.unit is not None)
+            later, output = online.step(self.state, read.values, inputs=read.inputs)
         except InputError as error:
             if not self.skip_bad:
                 raise InputError(f"Line {number} of the stream: {error} Mend it, or add --skip-bad.") from error

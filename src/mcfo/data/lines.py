@@ -5,26 +5,45 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence as Listing
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from mcfo.data.raw import largest_value, too_large
 from mcfo.files import InputError
 from mcfo.suggestions import nearest
 
+ELAPSED = "elapsed"
+"""In a line: the time since the one before, in the unit of the model."""
 
-def read_observation(text: str, columns: Listing[str]) -> list[float]:
+
+class Line(NamedTuple):
+    """An observation, NaN for what is missing, and what drives the model with it; None for a model without inputs."""
+
+    values: list[float]
+    inputs: list[float] | None
+
+
+def read_line(text: str, columns: Listing[str], inputs: Listing[str] = (), *, timed: bool = False) -> Line:
     """One observation: a number (of one column), an array with one number for each, or an object with the columns'
-    names; null is a missing value, and so is a column that an object does not name."""
+    names; null is a missing value, and so is a column that an object does not name.
+
+    **Arguments:**
+
+    - `inputs`: names that an object must have besides.
+    - `timed`: whether the first input is the time since the line before: `elapsed` in an object, one where there is
+      none.
+    """
     try:
         value = json.loads(text, parse_constant=_refuse)
     except RecursionError:
         raise InputError("it is nested too deeply.") from None
     except ValueError as error:
         raise InputError(f"it is no JSON ({error}).") from None
+    driving = _driving(value, inputs, timed=timed)
     if isinstance(value, dict):
+        known = [*columns, *inputs, *([ELAPSED] if timed else [])]
         for name in value:
-            if name not in columns:
-                raise InputError(f"it has {name!r}, but the model knows {', '.join(columns)}. {nearest(name, columns)}")
+            if name not in known:
+                raise InputError(f"it has {name!r}, but the model knows {', '.join(known)}. {nearest(name, known)}")
         value = [value.get(name) for name in columns]
     if value is None:
         value = [None] * len(columns)
@@ -32,7 +51,22 @@ def read_observation(text: str, columns: Listing[str]) -> list[float]:
         value = [value]
     if len(value) != len(columns):
         raise InputError(f"it has {len(value)} values, but {len(columns)} are wanted: {', '.join(columns)}.")
-    return [_number(one, name) for one, name in zip(value, columns, strict=True)]
+    return Line([_number(one, name) for one, name in zip(value, columns, strict=True)], driving)
+
+
+def _driving(value: Any, names: Listing[str], *, timed: bool) -> list[float] | None:
+    if not names and not timed:
+        return None
+    given = value if isinstance(value, dict) else {}
+    found = [_number(given.get(ELAPSED, 1.0), ELAPSED)] if timed else []
+    if timed and not found[0] > 0:
+        raise InputError(f"{ELAPSED} is {json.dumps(given[ELAPSED])[:40]}, but time goes on: give a positive number.")
+    for name in names:
+        number = _number(given.get(name), name)
+        if math.isnan(number):
+            raise InputError(f"the input {name} is missing: the model reads {', '.join(names)} at every step.")
+        found.append(number)
+    return found
 
 
 def _refuse(word: str) -> NoReturn:

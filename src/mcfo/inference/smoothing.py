@@ -68,8 +68,10 @@ def smoothed(
     if paths < 1 or not 0 <= draws <= paths:
         raise ValueError(f"Of one or more paths, so many can be kept at most; but got {paths} paths, {draws} kept.")
     chosen = sampler or SMC(1000)
-    run = _of_markov if isinstance(model, MarkovModel) else _of_memory
-    found = run(chosen, model, proposal, sequence, paths, key)
+    if isinstance(model, MarkovModel):
+        found = _of_markov(chosen, model, proposal, sequence, paths, key)
+    else:
+        found = _of_memory(chosen, model, proposal, sequence, paths, key)
     return _summarised(found, jnp.asarray(checked_levels(levels), float), draws)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence as Listing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -35,7 +35,7 @@ def draw_bands(path: Path, panels: Listing[Bands]) -> Path:
     """A PNG picture: one panel for each dimension of each series."""
     height = 1.9 * len(panels) + 0.5
     figure, axes = plt.subplots(len(panels), 1, figsize=(7.5, height), layout="constrained", squeeze=False)
-    labels: dict[str, object] = {}
+    labels: dict[str, Any] = {}
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         times = np.arange(1, len(panel.mean) + 1)
         colour = _OF_STATES if panel.observed is None else _OF_OBSERVATIONS

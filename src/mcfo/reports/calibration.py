@@ -40,7 +40,7 @@ def draw_rolling(path: Path, result: RollingEvaluation, *, columns: Listing[str]
     with plt.rc_context(_STYLE):
         rows = min(len(columns), _PANELS)
         figure = plt.figure(figsize=(7.5, 2.1 * rows + 2.4), layout="constrained")
-        above, below = figure.subfigures(2, 1, height_ratios=(2.1 * rows, 2.4))
+        above, below = np.ravel(figure.subfigures(2, 1, height_ratios=(2.1 * rows, 2.4), squeeze=False))
         axes = above.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
         place = _first_with_forecasts(result)
         for number, axis in enumerate(axes):

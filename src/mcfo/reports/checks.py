@@ -81,7 +81,17 @@ def add_checks(report: Report, folder: Path, figures: Path) -> None:
 
 
 def _read(path: Path) -> Found:
-    arrays = read_arrays(path)
+    found = _sound(read_arrays(path))
+    if found is None:
+        raise InputError(
+            f"{path} is damaged. Delete it, or make it again: mcfo report {path.parent} --data FILE, with the data of "
+            "the run."
+        )
+    return found
+
+
+def _sound(arrays: dict[str, np.ndarray]) -> Found | None:
+    """What the arrays say, or None if they do not fit together."""
     try:
         columns = [str(name) for name in arrays["columns"]]
         lengths = arrays["lengths"].astype(int)
@@ -98,12 +108,9 @@ def _read(path: Path) -> Found:
             and paths.shape[1:] == (lengths[0], len(columns))
         )
     except (KeyError, ValueError, TypeError, IndexError):
-        sound = False
+        return None
     if not sound:
-        raise InputError(
-            f"{path} is damaged. Delete it, or make it again: mcfo report {path.parent} --data FILE, with the data of "
-            "the run."
-        )
+        return None
     pieces = np.split(residuals, np.cumsum(lengths)[:-1])
     return Found(columns, pieces, values[: lengths[0]], observed, simulated, paths)
 

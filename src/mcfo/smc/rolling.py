@@ -129,19 +129,21 @@ def _forecast(model: Model, begin: Any, ahead: _Target, draws: int, key: Key, dt
     of_choice, of_paths = jax.random.split(key)
     keys = jax.random.split(of_paths, len(ahead.scored))
     if begin is None:
-        first, rest = split_first((ahead, keys))
-        memory = model.start(first[0].inputs)
+        (first, first_key), rest = split_first((ahead, keys))
+        memory = model.start(first.inputs)
         memories, one = _step(
-            model, lambda _: (memory, model.initial(memory, first[0].inputs)), jnp.arange(draws), *first, dtype
+            model, lambda _: (memory, model.initial(memory, first.inputs)), jnp.arange(draws), first, first_key, dtype
         )
     else:
-        first, rest = None, (ahead, keys)
+        rest = ahead, keys
         chosen = draw_indices(begin.log_weights, draws, key=of_choice)
         memories, one = jax.tree.map(lambda array: array[chosen], begin.memory), None
 
     def body(memories: Memory, given: tuple[_Target, Key]) -> tuple[Memory, Rolling]:
-        target, _ = given
-        return _step(model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, *given, dtype)
+        target, own = given
+        return _step(
+            model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, target, own, dtype
+        )
 
     _, found = jax.lax.scan(body, memories, rest)
     if one is None:

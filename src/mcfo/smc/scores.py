@@ -62,7 +62,8 @@ def probability_below(
     base = law.base_dist if isinstance(law, dist.Independent) and law.reinterpreted_batch_ndims == 1 else None
     if base is None or base.batch_shape != value.shape:
         return None
-    discrete = base.support.is_discrete
+    support: Any = base.support
+    discrete = support.is_discrete
     try:
         upper = base.cdf(value)
         if not discrete:

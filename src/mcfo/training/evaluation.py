@@ -139,7 +139,7 @@ def sequences_at_once(batch: Sequence, particles: int) -> int:
 
 def exact_nll(model: Model, buckets: Buckets) -> float | None:
     """-Σ log p(x_1:T) / Σ T by the Kalman filter, where the model is linear and Gaussian."""
-    if type(model) not in (LinearGaussian, IrregularLinearGaussian):
+    if not isinstance(model, LinearGaussian) or type(model) not in (LinearGaussian, IrregularLinearGaussian):
         return None  # a class derived from it may emit something else
     found = [(exact_nll_per_step(model, batch), steps_of(batch)) for batch in buckets]
     return float(sum(float(nll) * steps for nll, steps in found) / sum(steps for _, steps in found))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -18,12 +18,15 @@ from mcfo.training.settings import Settings
 if TYPE_CHECKING:
     import xarray
 
+_Model = TypeVar("_Model", bound=Model)
+_Proposal = TypeVar("_Proposal", bound=Proposal)
+
 _LISTED = 64
 """Arrays of up to so many entries are printed in results.json; all of them are in model.npz."""
 
 
 @dataclass(frozen=True)
-class SeedFit:
+class SeedFit(Generic[_Model, _Proposal]):
     """What one seed learned.
 
     - `skipped`: updates that were not finite, and not made.
@@ -31,18 +34,18 @@ class SeedFit:
     """
 
     seed: int
-    model: Model
-    proposal: Proposal
+    model: _Model
+    proposal: _Proposal
     evaluation: Evaluation
     skipped: int
     best_step: int | None
 
 
 @dataclass(frozen=True)
-class Fitted:
+class Fitted(Generic[_Model, _Proposal]):
     """What [`fit`][] learned. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all."""
 
-    seeds: tuple[SeedFit, ...]
+    seeds: tuple[SeedFit[_Model, _Proposal], ...]
     metrics: tuple[dict[str, Any], ...]
     settings: Settings
     steps: int
@@ -52,7 +55,7 @@ class Fitted:
     stopped: str
 
     @property
-    def best(self) -> SeedFit:
+    def best(self) -> SeedFit[_Model, _Proposal]:
         """The seed with the lowest NLL."""
 
         def nll(one: SeedFit) -> float:
@@ -61,11 +64,11 @@ class Fitted:
         return min(self.seeds, key=nll)
 
     @property
-    def model(self) -> Model:
+    def model(self) -> _Model:
         return self.best.model
 
     @property
-    def proposal(self) -> Proposal:
+    def proposal(self) -> _Proposal:
         return self.best.proposal
 
     @property

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Listing
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from mcfo.models.base import Model
 from mcfo.objectives.base import Objective
@@ -21,13 +21,16 @@ from mcfo.training.progress import Listener, Silent
 from mcfo.training.settings import Settings
 from mcfo.training.trainer import Trainer
 
+_Model = TypeVar("_Model", bound=Model)
+_Proposal = TypeVar("_Proposal", bound=Proposal)
+
 CHECKPOINT_SECONDS = 10.0
 """How long a run goes on without a checkpoint."""
 
 
 def fit(
-    model: Model,
-    proposal: Proposal,
+    model: _Model,
+    proposal: _Proposal,
     data: Sequence | Listing[Sequence],
     *,
     objective: Objective,
@@ -39,7 +42,7 @@ def fit(
     about: Mapping[str, Any] | None = None,
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **settings: Any,
-) -> Fitted:
+) -> Fitted[_Model, _Proposal]:
     """Learns a model and its proposal from series.
 
         fitted = mcfo.fit(model, proposal, series, objective=mcfo.mcfo(100), steps=2000, learning_rate=0.01)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence as Listing
 from pathlib import Path
 
-import numpy as np
-
-from mcfo.data.tables import Table, read_series
+from mcfo.data.tables import Table
 from mcfo.files import InputError
 from mcfo.suggestions import nearest
 from mcfo.training.folder import read_json
-from mcfo.training.saved import Inputs
+from mcfo.training.inputs import NO_INPUTS, Inputs
 
 IRREGULAR = ("auto", "inputs", "rows")
 """What times that are not evenly spaced mean."""
@@ -27,12 +25,9 @@ def read_for_run(
 ) -> Table:
     """The series of a file as the model in a run's folder wants them: with the inputs that it learned with, and with
     the time between rows in its unit if it reads that. The rest is as in [`read_series`][]."""
-    folder, path = Path(folder), Path(path)
-    found = folder / "config.json"
-    inputs = Inputs.of(read_json(found)) if found.exists() else Inputs([], None)
-    named = inputs.names if inputs.names and path.suffix.lower() != ".npz" else None
-    table = read_series(path, values=values, series=series, time=time, inputs=named)
-    return table if inputs.unit is None else table.with_gaps(inputs.unit)
+    found = Path(folder) / "config.json"
+    inputs = Inputs.of(read_json(found)) if found.exists() else NO_INPUTS
+    return inputs.read(path, values=values, series=series, time=time)
 
 
 def timed(table: Table, irregular: str, model: str, *, able: bool) -> tuple[Table, str]:
@@ -59,36 +54,3 @@ def timed(table: Table, irregular: str, model: str, *, able: bool) -> tuple[Tabl
         f"The times are not evenly spaced (typically {spacing.words}, at most {spacing.longest[0]:.3g} times that), "
         f"but {model} takes each row for one step."
     )
-
-
-def coming_inputs(
-    inputs: Inputs, steps: int, future: Table | None = None, name: str | None = None
-) -> np.ndarray | None:
-    """What drives a model after the end of a series: (steps, inputs), or None if nothing does.
-
-    Each coming step is one unit of time, unless the table says otherwise.
-
-    **Arguments:**
-
-    - `future`: rows whose values are the inputs to come, and the times if there are any.
-    - `name`: of the series.
-    """
-    if not inputs.size:
-        return None
-    gaps = np.ones((steps, int(inputs.unit is not None)))
-    if not inputs.names:
-        return gaps
-    if future is None:
-        raise InputError(
-            f"The model reads the inputs {', '.join(inputs.names)}, of which the coming ones must be known. Give a "
-            "table of them (on the command line, --future FILE), one row for each step."
-        )
-    place = future.names.index(name) if name in future.names else 0
-    if len(future.names) > 1 and name not in future.names:
-        raise InputError(f"The coming inputs have no series {name!r}. {nearest(str(name), future.names)}")
-    rows = np.asarray(future.sequences[place].observations, float)
-    known = np.all(np.asarray(future.sequences[place].mask()), axis=1)
-    if len(rows) < steps or not known[:steps].all():
-        have = len(rows) if known.all() else int(np.argmin(known))
-        raise InputError(f"Inputs of {steps} coming steps are wanted, but there are those of {have}. Give more rows.")
-    return np.concatenate([gaps, rows[:steps]], axis=1)

@@ -163,7 +163,7 @@ class _Plan(NamedTuple):
 
     def has_targets(self, ahead: int) -> bool:
         """Whether anything was observed so far after an origin."""
-        known = ~np.isnan(self.values).all(axis=-1)
+        known = np.any(~np.isnan(self.values), axis=-1)
         return bool((self.origins[:, : known.shape[1] - ahead + 1] & known[:, ahead - 1 :]).any())
 
 

@@ -19,6 +19,7 @@ from mcfo.own_code import make_own, make_own_proposal
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
 from mcfo.training.folder import differences, read_arrays, read_json
+from mcfo.training.inputs import NO_INPUTS, Inputs, coming_inputs
 from mcfo.training.parameters import Modules, describe, fill, named_arrays
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ class SavedSeed(NamedTuple):
     model: Model
     proposal: Proposal
     nll_per_step: float = math.inf
+    inputs: Inputs = NO_INPUTS
 
     def filter(self, data: Any, **options: Any) -> xarray.Dataset:
         """What is known of each state when its step comes: p(z_t | x_1:t), and p(x_t | x_1:t-1) before it.
@@ -42,44 +44,25 @@ class SavedSeed(NamedTuple):
         `data` is a file, what `read_series` read, series or an array; the options are `particles`, `levels`, `draws`
         and `seed`.
         """
-        return filter_data(self.model, self.proposal, data, **options)
+        return filter_data(self.model, self.proposal, self._read(data), **options)
 
     def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
         """What is known of each state in the end, p(z_t | x_1:T), and of what was missing.
 
         The options are those of `filter`, and `paths`.
         """
-        return smooth_data(self.model, self.proposal, data, **options)
+        return smooth_data(self.model, self.proposal, self._read(data), **options)
 
     def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """What comes in the steps after the last one. The options are those of `filter`, and `inputs`."""
-        return forecast_data(self.model, self.proposal, data, steps, **options)
+        """What comes in the steps after the last one. The options are those of `filter`, and `inputs`: what drives the
+        model in those steps; where that is the time between steps alone, one unit each unless given."""
+        if options.get("inputs") is None:
+            options["inputs"] = coming_inputs(self.inputs, steps)
+        return forecast_data(self.model, self.proposal, self._read(data), steps, **options)
 
-
-class Inputs(NamedTuple):
-    """What drives a model: named columns, and before them the time since the step before, in this unit, if it is not
-    None."""
-
-    names: list[str]
-    unit: float | None
-
-    @classmethod
-    def of(cls, config: Any) -> Inputs:
-        """From config.json, which is not to be trusted."""
-        names, unit = inside(config, "data", "inputs"), inside(config, "data", "unit")
-        known = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
-        return cls(names if known else [], float(unit) if timed else None)
-
-    @property
-    def size(self) -> int:
-        """How many numbers come with each step."""
-        return len(self.names) + (self.unit is not None)
-
-    def words(self) -> str:
-        """For people."""
-        gap = [] if self.unit is None else ["the time since the row before"]
-        return ", ".join([*gap, *self.names]) or "none"
+    def _read(self, data: Any) -> Any:
+        """A file with the inputs that the model learned with; the rest is read later."""
+        return self.inputs.read(data) if isinstance(data, str | Path) else data
 
 
 class SavedRun(NamedTuple):
@@ -203,7 +186,7 @@ def load_run(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(parts.seeds)})."
             ) from error
         modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
-        found.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf)))
+        found.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf), parts.inputs))
     return SavedRun(config, found)
 
 

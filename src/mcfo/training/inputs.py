@@ -1,0 +1,90 @@
+"""What drives a model beside the observations: read as it was when the model learned, and in the time to come."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence as Listing
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from mcfo.data.tables import Table, read_series
+from mcfo.files import InputError, inside
+from mcfo.suggestions import nearest
+
+
+class Inputs(NamedTuple):
+    """What drives a model: named columns, and before them the time since the step before, in this unit, if it is not
+    None."""
+
+    names: list[str]
+    unit: float | None
+
+    @classmethod
+    def of(cls, config: Any) -> Inputs:
+        """From config.json, which is not to be trusted."""
+        names, unit = inside(config, "data", "inputs"), inside(config, "data", "unit")
+        known = isinstance(names, list) and all(isinstance(name, str) for name in names)
+        timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
+        return cls(names if known else [], float(unit) if timed else None)
+
+    @property
+    def size(self) -> int:
+        """How many numbers come with each step."""
+        return len(self.names) + (self.unit is not None)
+
+    def words(self) -> str:
+        """For people."""
+        gap = [] if self.unit is None else ["the time since the row before"]
+        return ", ".join([*gap, *self.names]) or "none"
+
+    def read(
+        self,
+        path: str | Path,
+        *,
+        values: Listing[str] | None = None,
+        series: str | None = None,
+        time: str | None = None,
+    ) -> Table:
+        """The series of a file with these inputs. The rest is as in [`read_series`][]."""
+        path = Path(path)
+        named = self.names if self.names and path.suffix.lower() != ".npz" else None
+        table = read_series(path, values=values, series=series, time=time, inputs=named)
+        return table if self.unit is None else table.with_gaps(self.unit)
+
+
+NO_INPUTS = Inputs([], None)
+
+
+def coming_inputs(
+    inputs: Inputs, steps: int, future: Table | None = None, name: str | None = None
+) -> np.ndarray | None:
+    """What drives a model after the end of a series: (steps, inputs), or None if nothing does.
+
+    Each coming step is one unit of time, unless the table says otherwise.
+
+    **Arguments:**
+
+    - `future`: rows whose values are the inputs to come, and the times if there are any.
+    - `name`: of the series.
+    """
+    if not inputs.size:
+        return None
+    gaps = np.ones((steps, int(inputs.unit is not None)))
+    if not inputs.names:
+        return gaps
+    if future is None:
+        raise InputError(
+            f"The model reads the inputs {', '.join(inputs.names)}, of which the coming ones must be known. Give a "
+            "table of them (on the command line, --future FILE), one row for each step."
+        )
+    place = future.names.index(name) if name in future.names else 0
+    if len(future.names) > 1 and name not in future.names:
+        raise InputError(f"The coming inputs have no series {name!r}. {nearest(str(name), future.names)}")
+    rows = np.asarray(future.sequences[place].observations, float)
+    known = np.all(np.asarray(future.sequences[place].mask()), axis=1)
+    if len(rows) < steps or not known[:steps].all():
+        have = len(rows) if known.all() else int(np.argmin(known))
+        raise InputError(f"Inputs of {steps} coming steps are wanted, but there are those of {have}. Give more rows.")
+    return np.concatenate([gaps, rows[:steps]], axis=1)
