@@ -16,43 +16,14 @@ matplotlib.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
-import numpyro.distributions as dist
 from arch.data import sp500
 from scipy.stats import norm
 
 import mcfo
-from mcfo.models.autoregression import Autoregression
 
 HELD_OUT = 1258
 """Days, five years of them."""
 YEAR = 252
-
-
-class HeavyTails(mcfo.MarkovModel):
-    """x_t = mean + exp(z_t / 2) ε_t with ε_t ~ Student-t, and z_t a stationary autoregression of order one."""
-
-    log_variance: Autoregression
-    mean: jax.Array
-    log_freedom: jax.Array
-
-    def __init__(self, *, level: float, persistence: float = 0.97, scale: float = 0.2, freedom: float = 8.0):
-        self.log_variance = Autoregression(level=level, persistence=persistence, scale=scale)
-        self.mean = jnp.zeros(1)
-        self.log_freedom = jnp.log(jnp.array([freedom - 2.0]))
-
-    @property
-    def freedom(self) -> jax.Array:
-        """Degrees of freedom, above two: the returns have a variance."""
-        return 2.0 + jnp.exp(self.log_freedom)
-
-    def initial(self, memory, inputs):
-        return self.log_variance.stationary()
-
-    def transition(self, memory, inputs):
-        return self.log_variance.following(memory)
-
-    def emission(self, memory, latent, inputs):
-        return dist.StudentT(self.freedom, self.mean, jnp.exp(latent / 2)).to_event(1)
 
 
 def returns() -> tuple[np.ndarray, np.ndarray]:
@@ -64,7 +35,7 @@ def returns() -> tuple[np.ndarray, np.ndarray]:
 def learn(known: np.ndarray, *, steps: int = 300, particles: int = 100):
     """Maximum likelihood by Fisher's identity; the years are taken for series of their own, some at each step."""
     years = [mcfo.Sequence.from_values(known[max(0, end - YEAR) : end]) for end in range(len(known), 0, -YEAR)]
-    model = HeavyTails(level=float(np.log(known.var())))
+    model = mcfo.StochasticVolatility(level=float(np.log(known.var())), persistence=0.97, scale=0.2, degrees=8.0)
     return mcfo.fit(
         model,
         mcfo.Bootstrap(),
@@ -81,11 +52,12 @@ def main(picture: str | None = None) -> None:
     values, dates = returns()
     split = len(values) - HELD_OUT
     fitted = learn(values[:split])
-    model = fitted.model
+    model, degrees = fitted.model, fitted.model.returns.degrees
+    assert degrees is not None
     print(
         f"volatility of a typical day {float(jnp.exp(model.log_variance.level[0] / 2)):.2f} %, persistence "
         f"{float(model.log_variance.persistence[0]):.4f}, scale {float(model.log_variance.scale[0]):.3f}, degrees of "
-        f"freedom {float(model.freedom[0]):.1f}"
+        f"freedom {float(degrees[0]):.1f}"
     )
     result = mcfo.evaluate_rolling(
         model, fitted.proposal, mcfo.Sequence.from_values(values), first=split + 1, key=jax.random.key(0)
@@ -114,7 +86,7 @@ def _draw(picture: str, values: np.ndarray, dates: np.ndarray, split: int, model
     trace = mcfo.SMC(500)(model, mcfo.Bootstrap(), sequence, key=jax.random.key(1), history=True)
     laws = mcfo.fixed_lag(trace, 20)
     mean, spread = laws.mean()[:, 0], jnp.sqrt(laws.variance()[:, 0])
-    yearly = np.sqrt(YEAR * float(model.freedom[0] / (model.freedom[0] - 2)))
+    yearly = np.sqrt(YEAR)
     figure, axes = plt.subplots(3, 1, figsize=(9, 8), layout="constrained", height_ratios=(1, 1.1, 1))
     axes[0].plot(dates, values, color="0.35", lw=0.4)
     axes[0].set(ylabel="return, %", title="S&P 500, daily")

@@ -28,6 +28,8 @@ def __getattr__(name: str) -> Any:
         return importlib.metadata.version("mcfo")
     if name not in _HOME:
         raise AttributeError(f"module 'mcfo' has no attribute {name!r}")
+    if _HOME[name] == __name__:
+        return importlib.import_module(f"{__name__}.{name}")
     return getattr(importlib.import_module(_HOME[name]), name)
 
 

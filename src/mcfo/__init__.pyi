@@ -3,6 +3,8 @@
 __version__: str
 __all__: list[str]
 
+from mcfo import online as online
+from mcfo.catalogue.entries import begin as begin
 from mcfo.covariance import Covariance as Covariance
 from mcfo.data.tables import read_series as read_series
 from mcfo.exact.kalman import kalman_filter as kalman_filter

@@ -2,12 +2,16 @@
 
 import json
 
+import jax
 import numpy as np
 import pandas as pd
 import pytest
+import xarray
+from typer.testing import CliRunner
 
 import mcfo
 from mcfo.catalogue.entries import CATALOGUE
+from mcfo.cli.main import app
 from support.commands import SMALL, invoke, refused
 
 pytestmark = pytest.mark.xdist_group("own series")
@@ -196,6 +200,53 @@ def test_uneven_times_and_inputs_are_read_again(tables, driven):
         mcfo.load_run(driven, sequences=plain)
 
 
+def test_states_streams_and_scores_read_what_drives_the_model(tables, driven, tmp_path):
+    """The log-likelihood of filter, smooth, stream and Python is that of one filter, driven by inputs and times."""
+    few = ["--data", tables / "uneven.csv", "--particles", 20]
+    for task in ("filter", "smooth"):
+        result = invoke(task, driven, *few, "--out", tmp_path / f"{task}.nc")
+        assert result.exit_code == 0, result.output
+    saved = mcfo.load_run(driven)
+    table = mcfo.read_for_run(driven, tables / "uneven.csv")
+    one = saved.choose()
+    trace = mcfo.SMC(20)(one.model, one.proposal, table.sequences[0], key=jax.random.key(0))
+    evidence = float(trace.log_evidence)
+    for task in ("filter", "smooth"):
+        with xarray.open_dataset(tmp_path / f"{task}.nc") as found:
+            np.testing.assert_allclose(found["log_evidence"].item(), evidence, rtol=1e-9)
+    filtered = saved.filter(tables / "uneven.csv", particles=20)
+    np.testing.assert_allclose(filtered["log_evidence"].item(), evidence, rtol=1e-9)
+    # Line by line, with the time since the one before and the input.
+    observed = np.asarray(table.sequences[0].mask())[:, 0]
+    lines = [
+        json.dumps({"level": float(x) if seen else None, "elapsed": float(gap), "driver": float(driver)})
+        for x, seen, (gap, driver) in zip(
+            table.sequences[0].observations[:, 0], observed, table.sequences[0].inputs, strict=True
+        )
+    ]
+    answered = CliRunner().invoke(app, ["stream", str(driven), "--particles", "20"], input="\n".join(lines))
+    assert answered.exit_code == 0, answered.output
+    answers = [json.loads(line) for line in answered.stdout.splitlines()]
+    np.testing.assert_allclose(sum(answer["log_predictive"] for answer in answers), evidence, rtol=1e-9)
+    for line, message in (
+        ("3", "the input driver is missing"),
+        ('{"level": 3, "driver": null}', "the input driver is missing"),
+        ('{"level": 3, "driver": 1, "elapsed": 0}', "elapsed is 0, but time goes on"),
+        ('{"level": 3, "drivr": 1}', "the input driver is missing"),
+    ):
+        assert refused(CliRunner().invoke(app, ["stream", str(driven), "--particles", "20"], input=line), message)
+    rolled = invoke("evaluate", driven, *few, "--rolling", "--draws", 20, "--json")
+    assert rolled.exit_code == 0, rolled.output
+    (scores,) = json.loads(rolled.stdout)["scores"]
+    assert scores["forecasts"] == observed.sum()
+    np.testing.assert_allclose(scores["log_score"] * scores["forecasts"], evidence, rtol=1e-6)
+    assert invoke("report", driven, "--data", tables / "uneven.csv").exit_code == 0
+    with pytest.raises(ValueError, match="the coming ones must be known"):
+        saved.forecast(tables / "uneven.csv", 2, particles=20, draws=5)
+    future = saved.forecast(tables / "uneven.csv", 2, particles=20, draws=5, inputs=np.ones((2, 2)))
+    assert np.isfinite(future["observation_mean"].values).all()
+
+
 def test_the_future_of_a_model_with_inputs(tables, driven, tmp_path):
     forecast = ["forecast", driven, "--data", tables / "uneven.csv", "--steps", 3, "--particles", 20]
     out = tmp_path / "next.csv"
@@ -245,7 +296,12 @@ def test_an_error_in_an_own_file_is_reported_at_its_line_by_every_command(tables
         ["evaluate", run, *data, *model],
         ["forecast", run, *data, *model, "--out", tmp_path / "next.csv"],
         ["simulate", run, *model, "--out", tmp_path / "drawn.csv"],
+        ["filter", run, *data, *model, "--out", tmp_path / "states.nc"],
+        ["smooth", run, *data, *model, "--out", tmp_path / "states.nc"],
+        ["evaluate", run, *data, *model, "--rolling"],
+        ["report", run, *data, *model],
+        ["stream", run, *model],
     ):
         assert refused(invoke(*command), "own.py, line 17, in transition: AttributeError"), command[0]
-    assert not (tmp_path / "next.csv").exists()
-    assert not (tmp_path / "drawn.csv").exists()
+    for name in ("next.csv", "drawn.csv", "states.nc"):
+        assert not (tmp_path / name).exists()

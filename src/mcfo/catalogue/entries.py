@@ -1,4 +1,4 @@
-"""Models by name for the command line, begun near the data."""
+"""Models by name, begun near the data."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.recurrent import check_recurrent, srnn, vrnn
 from mcfo.catalogue.start import Start, Widths
 from mcfo.catalogue.volatility import stochastic_volatility
+from mcfo.data.tables import Table
 from mcfo.files import InputError
 from mcfo.sequences import Sequence
 from mcfo.suggestions import nearest
@@ -184,6 +185,23 @@ def make(
             wanted = _WANTED.get(kind, "a number")
             raise InputError(f"The option {option} must be {wanted}, but got {value!r}.") from None
     return chosen.build(sequences, gaps, **read)
+
+
+def begin(name: str, data: Table | Sequence | list[Sequence], **options: Any) -> Start:
+    """A model of the catalogue with its proposal, begun near the data: what `mcfo fit NAME` begins with.
+
+        table = mcfo.read_series("series.csv")
+        start = mcfo.begin("local-level", table)
+        mcfo.fit(start.model, start.proposal, table.sequences, objective=mcfo.mcfo(50), fixed=start.fixed)
+
+    **Arguments:**
+
+    - `name`: one of those that `mcfo models` lists; its `options` are the model's, as `mcfo models NAME` has them.
+    - `data`: what [`read_series`][] read, of uneven times with the gaps as inputs (`table.with_gaps()`); or series.
+    """
+    if isinstance(data, Table):
+        return make(name, data.sequences, options, gaps=data.unit is not None)
+    return make(name, [data] if isinstance(data, Sequence) else data, options)
 
 
 def kind_of(parameter: inspect.Parameter) -> Callable[[Any], Any]:
