@@ -65,11 +65,11 @@ def learn(values: np.ndarray, inputs: np.ndarray, *, steps: int = 150, particles
         model,
         mcfo.LocallyOptimal(model),
         [mcfo.Sequence.from_values(values, inputs=inputs)],
-        objective=mcfo.bootstrap(particles, theta="fisher-lag-30"),
+        objective=mcfo.mcfo(particles, theta="fisher-lag-30"),
         steps=steps,
         learning_rate=0.02,
         schedule="cosine",
-        fixed=FIXED,
+        fixed=(*FIXED, "proposal"),
     )
 
 

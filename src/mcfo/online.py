@@ -104,7 +104,7 @@ def init(
     check_arguments(model, proposal, key)
     sampler = SMC(particles) if sampler is None else sampler
     modules = Modules(model, proposal)
-    given = None if inputs is None else jnp.zeros(inputs)
+    given = None if inputs is None else jnp.ones(inputs)  # of which the first may be a time, which goes on
     dimensions = _dimensions(model, given)
     _check_local(proposal, dimensions, given)
     optimiser = None
@@ -253,7 +253,7 @@ def _check_local(proposal: Proposal, dimensions: int, inputs: Any) -> None:
     """Refuses a proposal that reads other steps than its own, which a stream has not got."""
     # The middle row differs from its neighbours; zeros and ones are values of every common emission.
     rows = jnp.tile(jnp.array([[0.0], [1.0], [0.0]]), (1, dimensions))
-    several = None if inputs is None else jnp.zeros((3, len(inputs)))
+    several = None if inputs is None else jnp.ones((3, len(inputs)))
     zero = jnp.zeros((), jnp.int32)
     whole = frames(proposal, Sequence(rows, jnp.ones((3, 1), bool), several, None, zero, zero)).context
     alone = _frame(proposal, rows[1], jnp.ones(1, bool), inputs, zero).context
