@@ -52,3 +52,12 @@ def test_predictions_are_those_of_the_kalman_filter(found):
         values += int(known.sum())
     # The mean of 4000 particles misses the exact one by some 0.02, which enters the error squared.
     np.testing.assert_allclose(evaluation.prediction_rmse, np.sqrt(squares / values), rtol=0.01)
+
+
+def test_without_predictions_the_rest_is_the_same(found):
+    data, evaluation = found
+    proposal = mcfo.LocallyOptimal(TRUTH)
+    plain = mcfo.evaluate(TRUTH, proposal, data, particles=4000, predictions=False, key=jax.random.key(0))
+    assert plain.prediction_rmse is None
+    assert plain.log_evidence == pytest.approx(evaluation.log_evidence, rel=1e-12)
+    assert plain.ess == pytest.approx(evaluation.ess, rel=1e-12)

@@ -51,7 +51,7 @@ class Evaluation(NamedTuple):
     - `log_evidence`: Σ log p̂(x_1:T) over the series, and `nll_per_step` minus that over all steps.
     - `ess`, `ess_min`: effective sample size, its mean over all steps and its least value.
     - `prediction_rmse`: root mean square of x_t - E[x_t | x_1:t-1] over what was observed; None where an emission has
-      no mean, or a filter collapsed.
+      no mean, a filter collapsed, or it was not asked for.
     - `collapsed`: how many series have an evidence that is not finite; `log_evidence` is then -inf or NaN.
     - `exact_nll_per_step`: by the Kalman filter, for a linear Gaussian model.
     """
@@ -82,12 +82,23 @@ def evaluation_sampler(particles: int) -> SMC:
 
 
 def evaluate(
-    model: Model, proposal: Proposal, data: Sequence | Listing[Sequence], *, particles: int = 500, key: Key
+    model: Model,
+    proposal: Proposal,
+    data: Sequence | Listing[Sequence],
+    *,
+    particles: int = 500,
+    predictions: bool = True,
+    key: Key,
 ) -> Evaluation:
     """Filters every series with `particles` particles and says how it went. Those of a list go in batches of similar
-    lengths, which changes no likelihood."""
+    lengths, which changes no likelihood.
+
+    **Arguments:**
+
+    - `predictions`: whether `prediction_rmse` is wanted, which takes up to half of the time and changes nothing else.
+    """
     buckets = as_buckets(data)
-    predicts = has_predictions(model, buckets[0])
+    predicts = predictions and has_predictions(model, buckets[0])
     sampler = evaluation_sampler(particles)
     found = [_all_scores(sampler, model, proposal, batch, key, predicts) for batch in buckets]
     scores = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)

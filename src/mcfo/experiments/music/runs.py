@@ -14,7 +14,8 @@ from mcfo.experiments.music.problem import Problem
 from mcfo.experiments.music.summary import Learned
 from mcfo.experiments.pool import Share
 from mcfo.objectives.base import Objective
-from mcfo.training.evaluation import evaluate
+from mcfo.sequences import Sequence
+from mcfo.training.evaluation import Evaluation, evaluate
 from mcfo.training.loop import fit
 from mcfo.training.progress import Listener
 from mcfo.types import Key
@@ -83,17 +84,18 @@ def learn(
     )
     (one,) = fitted.seeds
     particles = preset.test_particles
-    tests = [
-        evaluate(one.model, one.proposal, problem.test, particles=particles, key=jax.random.fold_in(key, number))
-        for number in range(preset.test_runs)
-    ]
+
+    def on(pieces: list[Sequence], particles: int, key: Key) -> Evaluation:
+        return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
+
+    tests = [on(problem.test, particles, jax.random.fold_in(key, number)) for number in range(preset.test_runs)]
     known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
     return Learned(
         job,
         list(fitted.metrics),
         tests=tests,
-        few=evaluate(one.model, one.proposal, problem.test, particles=job.particles, key=key),
-        known=evaluate(one.model, one.proposal, known, particles=particles, key=key),
+        few=on(problem.test, job.particles, key),
+        known=on(known, particles, key),
         valid=one.evaluation,
         best_step=one.best_step or course.steps,
         skipped=one.skipped,
