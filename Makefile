@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test bench lint format lock clean
+.PHONY: help setup demo test bench docs lint format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,6 +35,10 @@ bench: $(READY) ## Measure time and memory (a few minutes; best on a quiet machi
 	@$(BIN)/python benchmarks/pendulum.py
 	@$(BIN)/python benchmarks/vrnn.py
 
+docs: $(READY) ## Build the pages and the reference of every public name into site/
+	@$(BIN)/mkdocs build --quiet
+	@echo "Docs: site/index.html"
+
 lint: $(READY) ## Check format, style and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/ruff check .
@@ -50,5 +54,5 @@ lock: $(READY) ## Resolve the dependencies again and write requirements.lock
 	  --generate-hashes --no-header --no-emit-index-url --quiet -o requirements.lock
 
 clean: ## Remove the environment and everything that tools cached
-	rm -rf $(VENV) .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache dist site
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

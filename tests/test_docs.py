@@ -2,10 +2,13 @@
 
 import re
 import runpy
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import mcfo
 
 ROOT = Path(__file__).parent.parent
 QUICK = ("README", "growth")  # the other pages show what the tests of their subject run; the other examples learn
@@ -76,3 +79,17 @@ def test_pictures_are_small_and_shown():
     for picture in (ROOT / "docs" / "pictures").iterdir():
         assert f"](pictures/{picture.name})" in pages, f"no page shows {picture.name}"
         assert picture.stat().st_size < 150_000
+
+
+@pytest.mark.slow
+def test_the_site_has_every_page_and_every_public_name(tmp_path):
+    """The build is strict: a link or a cross-reference that leads nowhere ends it."""
+    words = [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)]
+    built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
+    assert built.returncode == 0, built.stderr
+    assert (tmp_path / "index.html").exists()
+    for page in (ROOT / "docs").glob("*.md"):
+        assert (tmp_path / page.with_suffix(".html").name).exists()
+    reference = "".join(page.read_text() for page in (tmp_path / "reference").glob("*.html"))
+    for name in mcfo.__all__:
+        assert f'id="{name}"' in reference, f"the reference has no {name}"
