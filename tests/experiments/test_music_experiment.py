@@ -180,4 +180,9 @@ def test_refusals(tmp_path, monkeypatch):
     assert "'fivo'" in refused("music", "--method", "fifo")
     assert "compares no methods" in refused("bounds", "--method", "smc")
     assert "makes its own data" in refused("bounds", "--data", ".")
+    assert "has a single data set" in refused("bounds", "--only", "jsb")
+    assert "There is no data set of this preset 'jbs'" in refused("music", "--only", "jbs")
+    missing = refused("music", "--preset", "long", "--only", "nottingham")
+    assert "nottingham.npz" in missing
+    assert "jsb.npz" not in missing, "the others are not wanted"
     assert not list(tmp_path.rglob("*.partial")), "nothing is in the way of the next run"

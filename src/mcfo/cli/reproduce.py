@@ -43,6 +43,9 @@ def reproduce(
         list[str] | None,
         typer.Option(help="Compare this method alone; several times for several. pendulum, music."),
     ] = None,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Learn this data set alone; several times for several. music.")
+    ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Where the piano-rolls are: a folder of jsb.npz and so on. music.")
     ] = None,
@@ -59,6 +62,9 @@ def reproduce(
     if method:
         size = _only(name, size, method)
         words += [word for one in method for word in ("--method", one)]
+    if only:
+        size = _of_data(name, size, only)
+        words += [word for one in only for word in ("--only", one)]
     if data is not None:
         if "data" not in inspect.signature(experiment.run).parameters:
             fail(f"The experiment {name} makes its own data. Leave out --data.")
@@ -91,6 +97,16 @@ def _only(name: str, size: Any, methods: list[str]) -> Any:
     for one in methods:
         check_known(one, size.methods, "method of this preset")
     return replace(size, methods=tuple(one for one in size.methods if one in methods))
+
+
+def _of_data(name: str, size: Any, chosen: list[str]) -> Any:
+    """The preset with these data sets alone."""
+    if not hasattr(size, "courses"):
+        fail(f"The experiment {name} has a single data set. Leave out --only.")
+    known = [data for data, _ in size.courses]
+    for one in chosen:
+        check_known(one, known, "data set of this preset")
+    return replace(size, courses=tuple(course for course in size.courses if course[0] in chosen))
 
 
 def _working_folder(out: Path, *, force: bool, resume: bool) -> Path:

@@ -93,6 +93,7 @@ def cost(job: Job, course: Course, mean_length: float) -> float:
 
 
 _JSB = Course(steps=1600, batch=16, rate=2e-3)
+_JSB_TRANSPOSED = Course(steps=10_000, batch=8, rate=2e-3, transposed=5)
 _NOTTINGHAM = Course(steps=1200, batch=16, rate=2e-3)
 _MUSEDATA = Course(steps=2000, batch=16, rate=1e-3, window=200)
 _PIANO_MIDI = Course(steps=1000, batch=8, rate=1e-3, window=200)
@@ -100,7 +101,7 @@ _PIANO_MIDI = Course(steps=1000, batch=8, rate=1e-3, window=200)
 PRESETS: dict[str, Preset] = {
     "quick": Preset((("jsb", _JSB),)),
     "long": Preset(
-        (("jsb", _JSB), ("nottingham", _NOTTINGHAM)),
+        (("jsb", _JSB_TRANSPOSED), ("nottingham", _NOTTINGHAM)),
         methods=("mcfo-smc", "mcfo-pimh", "fivo", "iwae", "mcfo-dreg"),
         test_runs=10,
     ),
