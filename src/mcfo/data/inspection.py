@@ -9,6 +9,9 @@ import numpy as np
 from mcfo.data.tables import Table
 from mcfo.sequences import Sequence
 
+_LARGE = 100
+"""From which mean on whole numbers may be measurements."""
+
 
 class Column(NamedTuple):
     """One column of values over all series; `notes` are what one should know before one learns from it."""
@@ -93,7 +96,10 @@ def suggestions(columns: list[Column]) -> list[str]:
     if all("zeros and ones" in one for one in notes):
         return ["vrnn", "srnn", "deep"] if len(columns) > 1 else ["poisson-counts"]
     if all(one & {"counts", "zeros and ones"} for one in notes):
-        return ["poisson-counts", "negative-binomial-counts"]
+        counts = ["poisson-counts", "negative-binomial-counts"]
+        # Large whole numbers are often measurements that were rounded.
+        large = all(column.mean >= _LARGE for column in columns if column.known)
+        return ["local-level", "local-trend", *counts] if large else counts
     around_zero = all(abs(column.mean) < 0.2 * column.deviation for column in columns if column.known)
     further = ["stochastic-volatility"] if around_zero else []
     return ["local-level", "local-trend", "linear-gaussian", *further, *(["deep"] if len(columns) > 8 else [])]
