@@ -70,7 +70,9 @@ def compile_filter(function: Callable[[Any, Any], Any], values: np.ndarray) -> P
 
     arrays = jax.numpy.asarray(values)
     # The key is made inside: to make it outside would be dispatched on its own, and be a good part of a short filter.
-    compiled = jax.jit(lambda values, seed: function(values, jax.random.PRNGKey(seed))).lower(arrays, _seed(0)).compile()
+    compiled = (
+        jax.jit(lambda values, seed: function(values, jax.random.PRNGKey(seed))).lower(arrays, _seed(0)).compile()
+    )
     return Prepared(lambda seed: {"log_evidence": float(compiled(arrays, _seed(seed)))}, temporary_bytes(compiled))
 
 

@@ -106,9 +106,14 @@ def pimh(model, proposal, values, particles, sweeps):
             current = torch.where(accepted, torch.full_like(current, sweep), current)
         chosen = rows * (sweeps + 1) + current
     _, first, first_weights = (None if part is None else part[chosen] for part in history[0])
-    before, latents, weights = (torch.stack([part[chosen] for part in parts]) for parts in zip(*history[1:], strict=True))
+    before, latents, weights = (
+        torch.stack([part[chosen] for part in parts]) for parts in zip(*history[1:], strict=True)
+    )
     loss = 0.0
-    for past, z, w, value in ((None, first, first_weights, values[:, :1]), (before, latents, weights, values.T[1:, :, None])):
+    for past, z, w, value in (
+        (None, first, first_weights, values[:, :1]),
+        (before, latents, weights, values.T[1:, :, None]),
+    ):
         log_joint = log_normal(z, *model.prior(past)) + log_normal(value, model.loading * z, model.emission_scale)
         loss = loss - (w * log_joint).sum()
         # What the proposal learns from is drawn anew from the accepted histories, on a model that is a number.
