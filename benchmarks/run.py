@@ -44,6 +44,8 @@ def main() -> None:
     if options.repeats is not None:
         effort = Effort(**{**asdict(effort), "repeats": options.repeats})
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=140)
     results = run(console, quick, effort, set(options.only), options.peers)
     tables.show(console, results)
     write(options.out, results)

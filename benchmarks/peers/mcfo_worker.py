@@ -70,10 +70,10 @@ def prepare_learn(workload):
 
     def call(seed):
         loss, (of_model, of_proposal) = jax.block_until_ready(compiled(both, batch, np.int32(seed)))
-        del of_proposal
         return {
             "log_evidence": -workload["sequences"] * float(loss),
-            "gradient": float(of_model.transition_matrix[0, 0]),
+            "model gradient": float(of_model.transition_matrix[0, 0]),
+            "proposal gradient": float(of_proposal.latent_weight[0, 0]),
         }
 
     return Prepared(call, temporary_bytes(compiled))

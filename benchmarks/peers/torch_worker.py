@@ -21,7 +21,11 @@ def prepare_learn(workload):
             network.zero_grad()
         loss, total = objective(model, proposal, values, workload["particles"], workload["sweeps"])
         loss.backward()
-        return {"log_evidence": total.item(), "gradient": model.coefficient.grad.item()}
+        return {
+            "log_evidence": total.item(),
+            "model gradient": model.coefficient.grad.item(),
+            "proposal gradient": proposal.latent_weight.grad.item(),
+        }
 
     return Prepared(call)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +25,28 @@ STYLE = {"font.size": 8, "axes.spines.top": False, "axes.spines.right": False, "
 
 
 def draw(path: Path, results: dict[str, Any]) -> None:
+    """One panel for each part that was measured; no file where none was."""
+    growth = results.get("growth", {})
+    filtering, learning = _rows(results, "filtering", "schemes"), _rows(results, "learning", "networks")
+    panels = [
+        *([lambda axes: _bars(axes, filtering, "Filtering")] if filtering else []),
+        *([lambda axes: _bars(axes, learning, "Learning step")] if learning else []),
+        *([lambda axes: _growth(axes, growth), lambda axes: _memory(axes, growth)] if growth else []),
+    ]
+    if not panels:
+        return
     mpl.use("Agg")
     with mpl.rc_context(STYLE):
-        figure, axes = plt.subplots(2, 2, figsize=(7.2, 6.4), layout="constrained")
-        _bars(axes[0, 0], _rows(results, "filtering"), "Filtering")
-        _bars(axes[0, 1], _rows(results, "learning", "networks"), "Learning step")
-        _growth(axes[1, 0], results.get("growth", {}))
-        _memory(axes[1, 1], results.get("growth", {}))
+        across = min(2, len(panels))
+        down = -(-len(panels) // across)
+        figure, places = plt.subplots(
+            down, across, figsize=(3.6 * across, 3.2 * down), layout="constrained", squeeze=False
+        )
+        for panel, axes in itertools.zip_longest(panels, places.flat):
+            if panel is None:
+                axes.set_axis_off()
+            else:
+                panel(axes)
         figure.savefig(path, dpi=200, metadata={"Software": None})
         plt.close(figure)
 

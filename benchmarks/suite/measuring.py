@@ -35,6 +35,8 @@ QUICK = Effort(repeats=7, seconds=3.0, least=2, patience=90.0)
 FULL = Effort(repeats=31, seconds=60.0, least=5, patience=1800.0)
 BURST = 0.02
 """Seconds for which a contender with short calls goes on before the next one has its turn."""
+GRADIENTS = ("model gradient", "proposal gradient")
+"""What learning steps also answer: one number of each side, to be compared in the mean."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def _interleave(
             if worker is None or "crashed" in result or _has_enough(result["seconds"], effort):
                 continue
             tell(f"{entry.contender}, repeat {repeat}")
-            calls = _burst(result)
+            calls = _burst(result) if repeat else _calls_to_check(result)
             try:
                 answer = worker.ask(effort.patience, run=calls, seed=1 + len(result["values"]))
             except Crashed as error:
@@ -112,6 +114,11 @@ def _interleave(
                 result["seconds"].append(float(statistics.summary(answer["seconds"])["median"]))
             else:
                 result["warm"] = min(answer["seconds"])
+
+
+def _calls_to_check(result: dict[str, Any]) -> int:
+    """A dozen where that takes no more than seconds, for the check of what is computed; the first took a bit more."""
+    return max(1, min(12, int(3.0 / result["first"] * 4)))
 
 
 def _burst(result: dict[str, Any]) -> int:
@@ -135,9 +142,10 @@ def judge(workload: Workload, found: Sequence[dict[str, Any]]) -> None:
     ours = next((one for one in sound if one["contender"] == OURS), None)
     for one in sound:
         one["truth"] = statistics.truth_gap(evidences[id(one)], exact, of_one, workload.averaged)
-        gradients = [value["gradient"] for value in one["values"] if "gradient" in value]
-        if gradients and ours is not None and one is not ours:
-            one["gradient"] = statistics.mean_gap([value["gradient"] for value in ours["values"]], gradients)
+        for what in GRADIENTS:
+            theirs = [value[what] for value in one["values"] if what in value]
+            if theirs and ours is not None and one is not ours:
+                one[what] = statistics.mean_gap([value[what] for value in ours["values"]], theirs)
 
 
 def best(found: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -13,6 +13,9 @@ SIGMAS = 5.0
 ROUNDING = 2e-5
 """Share of a log-evidence that float32 may lose by adding it up."""
 
+SKEW = 0.1
+"""Share of the correction for the variance that a skewed law may need beyond it, as one standard error."""
+
 
 def summary(seconds: Sequence[float]) -> dict[str, float]:
     """Median, quartiles and number of the repeats."""
@@ -42,26 +45,28 @@ class Spread(NamedTuple):
 
 
 def spread(groups: Sequence[Sequence[float]]) -> Spread:
-    """Of contenders that run the same algorithm: the median of their own variances, so that a wrong one cannot widen
-    it."""
+    """Of contenders that run the same algorithm: their variances pooled, without those of ten times the median, so that
+    a wrong one cannot widen it."""
     several = [np.asarray(group, float) for group in groups if len(group) > 1]
     if not several:
         return Spread(float("nan"), 0)
-    variances = [group.var(ddof=1) for group in several]
-    return Spread(float(np.median(variances)), sum(len(group) - 1 for group in several))
+    variances = np.array([group.var(ddof=1) for group in several])
+    freedom = np.array([len(group) - 1 for group in several])
+    usual = variances <= 10 * np.median(variances)
+    return Spread(float(np.average(variances[usual], weights=freedom[usual])), int(freedom[usual].sum()))
 
 
 def truth_gap(values: Sequence[float], exact: float, of_one: Spread, averaged: int = 1) -> dict[str, Any]:
     """How far the mean of log-evidences is from the truth, in standard errors.
 
-    E[log p̂] = log p - variance / 2 where log p̂ is nearly Gaussian, and `averaged` times that where a value is the mean
-    of so many. That correction is itself estimated, which widens the error.
+    E[log p̂] = log p - variance / 2 where log p̂ is Gaussian, and `averaged` times that where a value is the mean of so
+    many. The variance is itself estimated, which widens the error, and log p̂ is skewed, which `SKEW` allows for.
     """
     variance, freedom = of_one
     if not freedom:
         return {"sigmas": None, "agrees": None}
     correction = averaged * variance / 2
-    error = np.sqrt(variance / len(values) + correction**2 * 2 / freedom) + ROUNDING * abs(exact)
+    error = np.sqrt(variance / len(values) + correction**2 * (2 / freedom + SKEW**2)) + ROUNDING * abs(exact)
     gap = (float(np.mean(values)) + correction - exact) / error
     return {"sigmas": float(gap), "agrees": bool(abs(gap) < SIGMAS)}
 

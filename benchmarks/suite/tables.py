@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from suite.growth import SYMBOLS
+from suite.measuring import GRADIENTS
 
 FIELDS = (
     "group",
@@ -48,18 +49,16 @@ def rows_table(group: str, rows: list[dict[str, Any]]) -> Table:
     """One line for each contender of each row."""
     table = Table(
         title=f"{group}: time of a call",
-        caption="Medians of interleaved repeats with quartiles. Ratio: how many times as long as ours. First: with "
+        caption="Medians of interleaved repeats, with quartiles. Ratio: how many times as long as ours. First: with "
         "compilation. Temporaries: as XLA plans them. Peak: of the process, beyond what it held before.",
     )
-    for title in ("", "contender", "ms", "quartiles, ms", "ratio", "first, s", "temporaries, MB", "peak, MB", ""):
-        table.add_column(title, justify="left" if title in ("", "contender") else "right")
+    for title in ("", "contender", "ms", "ratio", "first, s", "temp., MB", "peak, MB", "notes"):
+        table.add_column(title, justify="left" if title in ("", "contender", "notes") else "right", no_wrap=bool(title))
+    table.columns[-1].no_wrap = False
     for row in rows:
         title = row["workload"]["title"]
-        for one in row["best"]:
-            table.add_row(title, *_cells(one))
-            title = ""
-        for name, reason in row.get("left_out", {}).items():
-            table.add_row(title, name, "", "", "", "", "", "", reason)
+        for cells in [*map(_cells, row["best"]), *([name, *[""] * 5, why] for name, why in row["left_out"].items())]:
+            table.add_row(title, *cells)
             title = ""
         table.add_section()
     return table
@@ -68,12 +67,11 @@ def rows_table(group: str, rows: list[dict[str, Any]]) -> Table:
 def _cells(one: dict[str, Any]) -> list[str]:
     name = one["contender"] + (f", {one['variant']}" if one["variant"] > 1 else "")
     if "summary" not in one:
-        return [name, "", "", "", "", "", "", f"crashed: {one['crashed'][:60]}"]
+        return [name, *[""] * 5, f"crashed: {one['crashed']}"[:100]]
     summary, memory = one["summary"], one["memory"]
     return [
         name,
-        _milliseconds(summary["median"]),
-        f"{_milliseconds(summary['low'])} to {_milliseconds(summary['high'])}",
+        f"{_milliseconds(summary['median'])} ({_milliseconds(summary['low'])}–{_milliseconds(summary['high'])})",
         f"{one['ratio']:.2f}" if "ratio" in one else "",
         f"{one['first']:.1f}",
         "" if one["temporary"] is None else f"{one['temporary'] / 1e6:.2f}",
@@ -85,7 +83,7 @@ def _cells(one: dict[str, Any]) -> list[str]:
 def notes(one: dict[str, Any]) -> str:
     """What a reader must know of a result: above all, that it is not the same computation."""
     words = []
-    for what, name in (("truth", "log-evidence"), ("gradient", "gradient")):
+    for what, name in (("truth", "log-evidence"), *((name, name) for name in GRADIENTS)):
         check = one.get(what, {})
         if check.get("agrees") is False:
             words.append(f"other {name} ({check['sigmas']:+.0f} standard errors)")
