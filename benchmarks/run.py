@@ -131,9 +131,15 @@ def entries_of(
 def write(out: Path, results: dict[str, Any]) -> None:
     """All that was found, for programs, for spreadsheets and for the eye."""
     out.mkdir(parents=True, exist_ok=True)
-    (out / "bench.json").write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    rows = [row | {"best": [_brief(one) for one in row["best"]]} for row in results["rows"]]
+    (out / "bench.json").write_text(json.dumps(results | {"rows": rows}, indent=1) + "\n", encoding="utf-8")
     tables.write_csv(out / "bench.csv", results)
     draw(out / "bench.png", results)
+
+
+def _brief(one: dict[str, Any]) -> dict[str, Any]:
+    """Of a result that stands in the file already, what tells which it is."""
+    return {name: one[name] for name in ("contender", "variant", "ratio", "crashed") if name in one}
 
 
 if __name__ == "__main__":

@@ -6,11 +6,14 @@ import hashlib
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / "peers"
 ENVIRONMENTS = ROOT / ".envs"
+
+_ONE_AT_A_TIME = threading.Lock()
 
 
 class NoEnvironment(Exception):
@@ -21,6 +24,11 @@ def python_of(name: str | None) -> Path:
     """The Python of an environment, which is made if it is not there; None means the one that runs the suite."""
     if name is None:
         return Path(sys.executable)
+    with _ONE_AT_A_TIME:
+        return _made(name)
+
+
+def _made(name: str) -> Path:
     requirements = PEERS / "requirements" / f"{name}.txt"
     folder = ENVIRONMENTS / name
     python = folder / "bin" / "python"

@@ -50,12 +50,12 @@ def curve(axis: str, sizes: list[int], results: list[dict[str, Any]]) -> dict[st
 
 
 def along_steps(content: dict[str, Any], sequences: int, particles: int) -> dict[str, Any]:
-    """Whether memory stays: the peak at the largest T over that at the smallest, and what a step adds.
+    """Whether memory stays: the peak at the largest T over that at the third largest, and what a step adds.
 
     The observations, keys and records of each step have to be somewhere; the particles have not.
     """
     return {
-        "peak_ratio": content["peak"][-1] / content["peak"][0],
+        "peak_ratio": content["peak"][-1] / content["peak"][-3:][0],
         "bytes_a_step": statistics.slope(content["sizes"][-3:], content["temporary"][-3:]) / sequences,
         "bytes_of_particles": 4 * particles,
     }

@@ -78,9 +78,13 @@ def measure(
             found[place]["values"] += answer["values"]
         _interleave(entries, workers, found, effort, tell)
         for worker, result in zip(workers, found, strict=True):
-            if worker is not None and "crashed" not in result:
+            if worker is None or "crashed" in result:
+                continue
+            try:
                 result["memory"] = worker.ask(memory=True)
                 result["summary"] = statistics.summary(result["seconds"])
+            except Crashed as error:
+                result["crashed"] = str(error)
     finally:
         for entry, worker, result in zip(entries, workers, found, strict=True):
             if worker is not None and "summary" in result:
@@ -103,7 +107,7 @@ def _interleave(
             if worker is None or "crashed" in result or _has_enough(result["seconds"], effort):
                 continue
             tell(f"{entry.contender}, repeat {repeat}")
-            calls = _burst(result) if repeat else _calls_to_check(result)
+            calls = _burst(result) if repeat else _calls_to_check(entry.workload, result)
             try:
                 answer = worker.ask(effort.patience, run=calls, seed=1 + len(result["values"]))
             except Crashed as error:
@@ -116,9 +120,9 @@ def _interleave(
                 result["warm"] = min(answer["seconds"])
 
 
-def _calls_to_check(result: dict[str, Any]) -> int:
+def _calls_to_check(workload: Workload, result: dict[str, Any]) -> int:
     """A dozen where that takes no more than seconds, for the check of what is computed; the first took a bit more."""
-    return max(1, min(12, int(3.0 / result["first"] * 4)))
+    return max(1, min(12, int(8.0 / result["first"]))) if workload.is_compared else 1
 
 
 def _burst(result: dict[str, Any]) -> int:

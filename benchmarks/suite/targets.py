@@ -72,7 +72,7 @@ def _growth(growth: dict[str, Any]) -> list[Target]:
         found.append(_at_most(f"time grows with {symbol}: exponent", growth.get(axis, {}).get("time_exponent"), most))
     along = growth.get("steps", {})
     peak, slope, kept = (along.get(name) for name in ("peak_ratio", "bytes_a_step", "bytes_of_particles"))
-    demand = "memory does not grow with T: the process's peak, largest T to smallest"
+    demand = "memory does not grow with T: the process's peak, as T grows tenfold"
     if peak is None:
         return [*found, Target(demand, "≤ 1.1", "not measured", None)]
     measured = f"{peak:.2f}; {slope:.0f} bytes a step and sequence, where particles have {kept}"
