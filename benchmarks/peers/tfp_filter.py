@@ -24,7 +24,7 @@ def prepare(workload):
             num_particles=workload["particles"],
             resample_fn=SCHEMES[workload["scheme"]],
             # At every step. (None never resamples in 0.25, although it is documented to do so always.)
-            resample_criterion_fn=lambda state, *_: jnp.ones(state.log_weights.shape[1:], bool),
+            resample_criterion_fn=lambda state, *_: jnp.ones((1, *state.log_weights.shape[1:]), bool),
             trace_fn=lambda state, results: results.incremental_log_marginal_likelihood,
             seed=key,
         )
