@@ -29,11 +29,8 @@ demo: $(READY) ## See it learn: two objectives, the exact answer beside them, a 
 test: $(READY) ## Run the tests; with CI=true in the environment the slow ones too
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup $(if $(CI),,-m "not slow") $(ARGS)
 
-bench: $(READY) ## Measure time and memory (a few minutes; best on a quiet machine)
-	@$(BIN)/python benchmarks/gradients.py
-	@$(BIN)/python benchmarks/training.py
-	@$(BIN)/python benchmarks/pendulum.py
-	@$(BIN)/python benchmarks/vrnn.py
+bench: $(READY) ## Compare with the peers and write results/bench; ARGS=quick takes under five minutes
+	@$(BIN)/python benchmarks/run.py $(ARGS)
 
 docs: $(READY) ## Build the pages and the reference of every public name into site/
 	@$(BIN)/mkdocs build --quiet
@@ -54,5 +51,5 @@ lock: $(READY) ## Resolve the dependencies again and write requirements.lock
 	  --generate-hashes --no-header --no-emit-index-url --quiet -o requirements.lock
 
 clean: ## Remove the environment and everything that tools cached
-	rm -rf $(VENV) .pytest_cache .ruff_cache dist site
+	rm -rf $(VENV) benchmarks/.envs .pytest_cache .ruff_cache dist site
 	find src tests examples -name __pycache__ -type d -prune -exec rm -rf {} +

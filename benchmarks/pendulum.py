@@ -1,21 +1,18 @@
-"""The training step of the pendulum's deep model against its bare matrix multiplications. Run: make bench
+"""The training step of the pendulum's deep model against its bare matrix multiplications.
 
-    python benchmarks/pendulum.py --torch path/to/python
+    python benchmarks/pendulum.py
 
 Five videos of twenty frames. Times are medians of interleaved repeats in one run; ratios are what counts, because
 machines are noisy. Bare: the decoder's multiplications forwards and backwards with nothing else, in steps of all
-particles as a filter must do them, and all at once as no filter can. With the Python of an environment that has PyTorch
-(`pip install torch==2.13.0`) its loop is measured beside, at one thread and at two.
+particles as a filter must do them, and all at once as no filter can. `make bench` has PyTorch's loop beside it.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import equinox as eqx
 import jax
@@ -35,11 +32,10 @@ DECODER = (3, 16, 64, 512, 2048, PIXELS)
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=9, help="interleaved repeats")
-    parser.add_argument("--torch", type=Path, help="the Python of an environment that has PyTorch")
     arguments = parser.parse_args()
     console = Console()
     for particles in (10, 100):
-        times(console, particles, arguments.repeats, arguments.torch)
+        times(console, particles, arguments.repeats)
     draws(console)
     memory(console)
 
@@ -85,7 +81,7 @@ def bare(rows: int, steps: int) -> Callable[[int], object]:
     return lambda repeat: run(weights, inputs)
 
 
-def times(console: Console, particles: int, repeats: int, torch: Path | None) -> None:
+def times(console: Console, particles: int, repeats: int) -> None:
     both, data = networks(), batch()
     few = mcfo.mcfo(particles, proposal_particles=10, theta="filter-score-draws-4")
     objectives = {
@@ -106,34 +102,12 @@ def times(console: Console, particles: int, repeats: int, torch: Path | None) ->
     cases["bare, in steps"] = bare(rows, STEPS)
     cases["bare, all at once"] = bare(rows * STEPS, 1)
     spent: dict[str, list[float]] = {name: [] for name in cases}
-    peer = (
-        None
-        if torch is None
-        else subprocess.Popen(
-            [str(torch), str(Path(__file__).parent / "peers" / "torch_pendulum.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-    )
     for repeat in range(repeats + 1):
         for name, case in cases.items():
             begun = time.perf_counter()
             jax.block_until_ready(case(repeat))
             if repeat:  # the first one compiles
                 spent[name].append(time.perf_counter() - begun)
-        if peer is not None:
-            assert peer.stdin is not None
-            assert peer.stdout is not None
-            for threads in (1, 2):
-                print(particles, threads, file=peer.stdin, flush=True)
-                seconds = float(peer.stdout.readline())
-                if repeat:
-                    spent.setdefault(f"PyTorch, threads: {threads}", []).append(seconds)
-    if peer is not None:
-        assert peer.stdin is not None
-        peer.stdin.close()
-        peer.wait()
     medians = {name: float(np.median(values)) for name, values in spent.items()}
     table = Table(
         title=f"A training step, {SEQUENCES} videos, {STEPS} frames, K = {particles}",

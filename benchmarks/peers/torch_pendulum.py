@@ -1,12 +1,6 @@
-"""The pendulum's training step as a straightforward PyTorch loop. Runs in an environment that has PyTorch, not in ours.
-
-It answers lines on standard input, `particles threads`, with the seconds of one step, so that benchmarks/pendulum.py
-can interleave it with its own.
-"""
+"""The pendulum's training step as a straightforward PyTorch loop."""
 
 import itertools
-import sys
-import time
 
 import torch
 from torch import nn
@@ -68,18 +62,7 @@ def step(networks, frames, particles):
     loss.backward()
 
 
-def main():
+def problem():
+    """Networks, and videos of noise."""
     torch.manual_seed(0)
-    networks = Networks()
-    frames = (torch.rand(SEQUENCES, STEPS, PIXELS) < 0.05).float()
-    for line in sys.stdin:
-        particles, threads = map(int, line.split())
-        torch.set_num_threads(threads)
-        networks.zero_grad()
-        begun = time.perf_counter()
-        step(networks, frames, particles)
-        print(time.perf_counter() - begun, flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return Networks(), (torch.rand(SEQUENCES, STEPS, PIXELS) < 0.05).float()

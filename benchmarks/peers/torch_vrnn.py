@@ -119,6 +119,13 @@ def loss(networks, rolls, objective, noise=None, offsets=None):
     return -total.mean(), log_evidence
 
 
+def update(networks, optimiser, rolls, objective):
+    """A training step."""
+    optimiser.zero_grad()
+    loss(networks, rolls, objective)[0].backward()
+    optimiser.step()
+
+
 def check(networks, arrays, objective, file):
     networks.zero_grad()
     noise, offsets = torch.tensor(arrays["noise"]), torch.tensor(arrays["offsets"])
@@ -147,9 +154,7 @@ def main():
         objective, sequences, threads = line.split()
         torch.set_num_threads(int(threads))
         begun = time.perf_counter()
-        optimiser.zero_grad()
-        loss(networks, rolls[: int(sequences)], objective)[0].backward()
-        optimiser.step()
+        update(networks, optimiser, rolls[: int(sequences)], objective)
         print(time.perf_counter() - begun, flush=True)
 
 

@@ -1,0 +1,117 @@
+"""Ours: filters, learning steps of the linear Gaussian model, and the steps of the pendulum and of the VRNN."""
+
+import sys
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from serving import COEFFICIENT, THREADS, Prepared, compile_filter, observations, serve, temporary_bytes
+
+import mcfo
+
+if THREADS > 1:
+    mcfo.use_every_core(THREADS)
+sys.path.append(str(Path(__file__).parents[1]))
+
+SCHEMES = {
+    "systematic": mcfo.Systematic,
+    "stratified": mcfo.Stratified,
+    "multinomial": mcfo.Multinomial,
+    "residual": mcfo.Residual,
+}
+OBJECTIVES = {
+    "mcfo-smc": lambda workload: mcfo.mcfo(workload["particles"]),
+    "mcfo-pimh": lambda workload: mcfo.mcfo(workload["particles"], sweeps=workload["sweeps"]),
+    # Resampled at every step, as the others are: so that a step of each does the same work forwards.
+    "fivo": lambda workload: mcfo.fivo(workload["particles"], criterion=mcfo.Always()),
+}
+
+
+def model():
+    return mcfo.LinearGaussian.scalar(COEFFICIENT, 1.0, initial_mean=0.0)
+
+
+def series(values):
+    return mcfo.stack([mcfo.Sequence.from_values(np.asarray(row)[:, None], number=n) for n, row in enumerate(values)])
+
+
+def prepare_filter(workload):
+    sampler = mcfo.SMC(workload["particles"], SCHEMES[workload["scheme"]](), mcfo.Always())
+    values = observations(workload["sequences"], workload["steps"])
+    batch = series(values)
+
+    def total(values, key):
+        def one(sequence):
+            return sampler(model(), mcfo.Bootstrap(), sequence, key=key).log_evidence
+
+        given = eqx.tree_at(lambda s: s.observations, batch, values[..., None])
+        if len(values) == 1:
+            return one(jax.tree.map(lambda array: array[0], given))
+        return jnp.sum(jax.vmap(one)(given))
+
+    return compile_filter(total, values)
+
+
+def prepare_learn(workload):
+    objective = OBJECTIVES[workload["objective"]](workload)
+    batch = series(observations(workload["sequences"], workload["steps"]))
+    both = model(), mcfo.AffineGaussian.optimal(model())
+
+    @jax.jit
+    def step(both, batch, seed):
+        def loss(both):
+            return objective.loss(*both, batch, key=jax.random.key(seed))[0]
+
+        return jax.value_and_grad(loss)(both)
+
+    compiled = step.lower(both, batch, np.int32(0)).compile()
+
+    def call(seed):
+        loss, (of_model, of_proposal) = jax.block_until_ready(compiled(both, batch, np.int32(seed)))
+        return {
+            "log_evidence": -workload["sequences"] * float(loss),
+            "model gradient": float(of_model.transition_matrix[0, 0]),
+            "proposal gradient": float(of_proposal.latent_weight[0, 0]),
+        }
+
+    return Prepared(call, temporary_bytes(compiled))
+
+
+def prepare_pendulum(workload):
+    import pendulum
+
+    both, data = pendulum.networks(), pendulum.batch()
+    objective = mcfo.mcfo(workload["particles"])
+    compiled = pendulum.gradient.lower(objective, both, data, jax.random.key(0)).compile()
+
+    def call(seed):
+        jax.block_until_ready(compiled(objective, both, data, jax.random.key(seed)))
+        return {}
+
+    return Prepared(call, temporary_bytes(compiled.compiled))
+
+
+def prepare_vrnn(workload):
+    import vrnn
+
+    update = vrnn.updates("mcfo", workload["sequences"], vrnn.networks(), vrnn.rolls(), THREADS)
+
+    def call(seed):
+        jax.block_until_ready(update())
+        return {}
+
+    return Prepared(call)
+
+
+FAMILIES = {
+    "filter": prepare_filter,
+    "learn": prepare_learn,
+    "pendulum": prepare_pendulum,
+    "vrnn": prepare_vrnn,
+}
+
+
+if __name__ == "__main__":
+    serve(lambda workload: FAMILIES[workload["family"]](workload), "mcfo", "jax", "jaxlib", "numpyro", "equinox")
