@@ -13,9 +13,6 @@ SIGMAS = 5.0
 ROUNDING = 2e-5
 """Share of a log-evidence that float32 may lose by adding it up."""
 
-SKEW = 0.1
-"""Share of the correction for the variance that a skewed law may need beyond it, as one standard error."""
-
 
 def summary(seconds: Sequence[float]) -> dict[str, float]:
     """Median, quartiles and number of the repeats."""
@@ -60,13 +57,13 @@ def truth_gap(values: Sequence[float], exact: float, of_one: Spread, averaged: i
     """How far the mean of log-evidences is from the truth, in standard errors.
 
     E[log p̂] = log p - variance / 2 where log p̂ is Gaussian, and `averaged` times that where a value is the mean of so
-    many. The variance is itself estimated, which widens the error, and log p̂ is skewed, which `SKEW` allows for.
+    many. The variance is itself estimated, which widens the error.
     """
     variance, freedom = of_one
     if not freedom:
         return {"sigmas": None, "agrees": None}
     correction = averaged * variance / 2
-    error = np.sqrt(variance / len(values) + correction**2 * (2 / freedom + SKEW**2)) + ROUNDING * abs(exact)
+    error = np.sqrt(variance / len(values) + correction**2 * 2 / freedom) + ROUNDING * abs(exact)
     gap = (float(np.mean(values)) + correction - exact) / error
     return {"sigmas": float(gap), "agrees": bool(abs(gap) < SIGMAS)}
 

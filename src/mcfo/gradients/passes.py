@@ -70,7 +70,7 @@ def differentiable_run(
 
 
 def _is_large(sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, deep: bool) -> bool:
-    """Whether accumulating in the scan is the better way, by measurement (`make bench`).
+    """Whether accumulating in the scan is the better way, by measurement (`benchmarks/gradients.py`).
 
     With a few parameters the batched pass took 0.66 to 1.19 of the accumulated one's time, and 1.09 at five million
     particles in all; with networks, 0.75 at a thousand and 1.29 at ten thousand. Its memory grows with all three sizes.
