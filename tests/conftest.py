@@ -27,7 +27,7 @@ def _maps() -> int:
     return known.read_bytes().count(b"\n") if known.exists() else 0
 
 
-@pytest.fixture(autouse=True, scope="module")
+@pytest.fixture(autouse=True)
 def forget_programs():
     """Lets go of compiled programs once there are thousands: each maps some pieces of memory, of which Linux allows a
     process 65530 by default, and LLVM does not survive the last of them."""

@@ -10,8 +10,9 @@ import jax
 import pytest
 
 import mcfo
+from mcfo.data.archives import read_arrays
 from mcfo.data.tables import write_series
-from mcfo.training.folder import read_arrays, read_metrics
+from mcfo.training.folder import read_metrics
 from support.commands import SMALL, invoke, refused
 from support.learning import same_metrics, series
 

@@ -12,7 +12,8 @@ from mcfo.data.tables import write_series
 from mcfo.files import InputError
 from mcfo.reports.residuals import autocorrelation
 from mcfo.reports.run import write_run_report
-from mcfo.training.checks import STATISTICS, statistics, write_checks
+from mcfo.training.checks import write_checks
+from mcfo.training.statistics import STATISTICS, statistics
 from support.commands import SMALL, invoke, refused
 from support.learning import series
 from support.runs import make_lines, make_results, make_seed, write_folder

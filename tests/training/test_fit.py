@@ -11,10 +11,11 @@ import optax
 import pytest
 
 import mcfo
+from mcfo.data.archives import read_arrays
 from mcfo.files import InputError, OtherRunError
 from mcfo.reports.run import write_run_report
 from mcfo.training import step as training_step
-from mcfo.training.folder import read_arrays, read_metrics
+from mcfo.training.folder import read_metrics
 from mcfo.training.parameters import Modules, named_arrays
 from mcfo.training.progress import Silent
 from mcfo.training.trainer import Trainer

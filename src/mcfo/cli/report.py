@@ -68,7 +68,8 @@ def keep_checks(run: Path, model: Any, proposal: Any, sequences: list, columns: 
     import jax
 
     from mcfo.reports.checks import FILE
-    from mcfo.training.checks import MOST_COLUMNS, predictive_checks, write_checks
+    from mcfo.training.checks import predictive_checks, write_checks
+    from mcfo.training.statistics import MOST_COLUMNS
 
     if len(columns) > MOST_COLUMNS:
         return False

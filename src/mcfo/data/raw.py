@@ -6,8 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mcfo.reading import float_dtype
-
 
 class Span(NamedTuple):
     """The first and the last time of a series as they are written; `origin` is the first one, if they are dates."""
@@ -38,10 +36,14 @@ class RawSeries(NamedTuple):
 
 def largest_value() -> float:
     """The largest number whose square is finite: likelihoods square what they read."""
+    from mcfo.reading import float_dtype  # JAX, which those who only look at results do not need
+
     return math.sqrt(np.finfo(float_dtype()).max)
 
 
 def too_large(value: str, if_missing: str) -> str:
+    from mcfo.reading import float_dtype
+
     return (
         f"{value} is too large: its square overflows {float_dtype()}. If it stands for a missing value, {if_missing}; "
         "otherwise rescale the column."

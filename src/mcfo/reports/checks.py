@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import chi2
 
+from mcfo.data.archives import read_arrays
 from mcfo.files import InputError
 from mcfo.reports.curves import WIDTH
 from mcfo.reports.page import Report
 from mcfo.reports.residuals import autocorrelation, draw_paths, draw_residuals, draw_statistics
 from mcfo.reports.words import counted, fixed, significant
-from mcfo.training.checks import MOST_COLUMNS, STATISTICS
-from mcfo.training.folder import read_arrays
+from mcfo.training.statistics import MOST_COLUMNS, STATISTICS
 
 FILE = "checks.npz"
 _LAGS = 10

@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from scipy.stats import beta, norm
 
 from mcfo.files import write_atomically
-from mcfo.training.checks import STATISTICS
+from mcfo.training.statistics import STATISTICS
 
 _BLUE, _ORANGE, _GREY = "#08519c", "#c2570c", "#4d4d4d"
 _LAGS = 20

@@ -191,17 +191,6 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
     return lines
 
 
-def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """What [`write_npz`][] wrote. Files are untrusted: pickled objects are refused."""
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except Exception as error:
-        raise InputError(f"{path} is damaged, or no file of arrays: {error}.") from error
-
-
 def differences(new: Any, old: Any, path: str = "") -> list[tuple[str, Any, Any]]:
     """Where two configurations differ: dotted path, new and old value."""
     if isinstance(new, dict) and isinstance(old, dict):

@@ -11,14 +11,14 @@ import numpy as np
 
 from mcfo.catalogue.entries import check, make
 from mcfo.catalogue.start import Start
-from mcfo.data.archives import write_npz
+from mcfo.data.archives import read_arrays, write_npz
 from mcfo.files import InputError, inside
 from mcfo.inference.applied import filter_data, forecast_data, smooth_data
 from mcfo.models.base import Model
 from mcfo.own_code import make_own, make_own_proposal
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.sequences import Sequence
-from mcfo.training.folder import differences, read_arrays, read_json
+from mcfo.training.folder import differences, read_json
 from mcfo.training.inputs import NO_INPUTS, Inputs, coming_inputs
 from mcfo.training.parameters import Modules, describe, fill, named_arrays
 
