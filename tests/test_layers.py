@@ -10,6 +10,7 @@ LAYERS = [
     "suggestions",
     "files",
     "types",
+    "random",
     "distributions",
     "covariance",
     "networks",

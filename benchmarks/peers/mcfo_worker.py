@@ -7,9 +7,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
 from serving import COEFFICIENT, THREADS, Prepared, compile_filter, observations, serve, temporary_bytes
 
 import mcfo
+from mcfo.gradients.rules import DEVICES
+from mcfo.training.devices import make_mesh
+from mcfo.training.step import shared_by_devices
 
 if THREADS > 1:
     mcfo.use_every_core(THREADS)
@@ -59,14 +63,20 @@ def prepare_learn(workload):
     batch = series(observations(workload["sequences"], workload["steps"]))
     both = model(), mcfo.AffineGaussian.optimal(model())
 
-    @jax.jit
     def step(both, batch, seed):
         def loss(both):
             return objective.loss(*both, batch, key=jax.random.key(seed))[0]
 
-        return jax.value_and_grad(loss)(both)
+        found = jax.value_and_grad(loss)(both)
+        return shared_by_devices(found) if THREADS > 1 else found
 
-    compiled = step.lower(both, batch, np.int32(0)).compile()
+    if THREADS > 1:
+        mesh, everywhere, divided = make_mesh(THREADS, DEVICES), PartitionSpec(), PartitionSpec(DEVICES)
+        specs = everywhere, divided, everywhere
+        step = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
+        both = jax.device_put(both, NamedSharding(mesh, everywhere))
+        batch = jax.device_put(batch, NamedSharding(mesh, divided))
+    compiled = jax.jit(step).lower(both, batch, np.int32(0)).compile()
 
     def call(seed):
         loss, (of_model, of_proposal) = jax.block_until_ready(compiled(both, batch, np.int32(seed)))

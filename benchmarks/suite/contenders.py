@@ -36,9 +36,10 @@ class Contender:
         return quick and workload.particles * workload.steps * workload.sequences > self.slow
 
     def variants_of(self, workload: Workload, cores: int) -> tuple[int, ...]:
-        """Ours has one device, and XLA's threads, but where `fit` itself shares the batch over devices."""
+        """Ours has one device, and XLA's threads, but where `fit` shares the batch over devices."""
         if self.name == OURS:
-            return tuple(sorted({1, cores})) if workload.family == VRNN else (1,)
+            shared = workload.group in ("learning", "networks") and workload.family in (LEARN, VRNN)
+            return tuple(sorted({1, cores})) if shared else (1,)
         return tuple(sorted({min(count, cores) for count in self.variants}))
 
 

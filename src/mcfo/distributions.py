@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Shaped
 
+from mcfo import random
 from mcfo.types import Distribution, Key, Observation, Scalar
 
 
@@ -36,7 +37,7 @@ def draw_noise(noise: NoiseShape | None, particles: int, *, key: Key) -> Shaped[
     """
     if noise is None:
         return jax.random.split(key, particles)
-    return jax.random.normal(key, (particles, *noise.shape), noise.dtype)
+    return random.normal(key, (particles, *noise.shape), noise.dtype)
 
 
 def from_noise(distribution: Distribution, noise: Shaped[Array, "..."]) -> Array:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mcfo import ESSBelow, Multinomial, Residual, Stratified, Systematic
-from mcfo.smc.weights import cumulative_count, cumulative_sum, effective_sample_size, normalise
+from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size, normalise
 from support.means import assert_mean
 
 SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]
@@ -97,18 +97,35 @@ def test_no_callback(scheme):
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("size", [1, 15, 16, 17, 300, 5000])
-def test_cumulative_sum(size, dtype):
+def test_cumulative_sums(size, dtype):
     numbers = np.random.default_rng(size)
     values = np.where(numbers.random(size) < 0.5, numbers.random(size), 0).astype(dtype)
-    sums = np.asarray(jax.jit(cumulative_sum)(values))
-    np.testing.assert_allclose(
-        sums, np.cumsum(np.asarray(values, np.float64)), rtol=1e-5 if dtype == jnp.float32 else 1e-13
-    )
-    steps = np.diff(sums)
+    values[0] = 0.5
+    shares = np.asarray(jax.jit(cumulative_shares)(values))
+    exact = np.cumsum(np.asarray(values, np.float64))
+    np.testing.assert_allclose(shares, exact / exact[-1], atol=size * np.finfo(dtype).eps)
+    assert shares[-1] == 1
+    steps = np.diff(shares)
     assert (steps >= 0).all()
     assert (steps[values[1:] == 0] == 0).all()
     counts = numbers.poisson(0.9, size).astype(np.int32)
     np.testing.assert_array_equal(jax.jit(cumulative_count)(counts), np.cumsum(counts))
+
+
+@pytest.mark.parametrize("size", [10, 1000])
+def test_shares_of_nothing_are_zero(size):
+    np.testing.assert_array_equal(cumulative_shares(jnp.zeros(size)), 0)
+
+
+@pytest.mark.parametrize("particles", [100, 1000, 4096])
+def test_the_dead_have_no_offspring_where_sums_are_rounded(particles):
+    # Few are alive, so that most blocks begin and end with dead ones, where sums over blocks meet sums within.
+    log_weights = random_log_weights(particles, key=jax.random.key(particles)).astype(jnp.float32)
+    alive = jax.random.bernoulli(jax.random.key(1), 0.05, (particles,)).at[particles // 2].set(True)
+    log_weights = normalise(jnp.where(alive, log_weights, -jnp.inf))[0]
+    for scheme in SCHEMES:
+        draw = jax.jit(jax.vmap(lambda key, scheme=scheme: scheme(log_weights, key=key)))
+        assert alive[draw(jax.random.split(jax.random.key(2), 300))].all()
 
 
 def test_effective_sample_size():

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from mcfo.gradients.early import Gradient, contexts_of, repaired, whole, with_contexts, with_encoder
-from mcfo.gradients.flow import is_dead
+from mcfo.gradients.flow import Guard, is_dead
 from mcfo.gradients.lanes import Lane, is_deep, terms
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.sequences import Sequence
@@ -23,10 +23,10 @@ def accumulated(
     """The filter's scan, with the gradient of each step added up as it goes: memory does not grow with T."""
     modules = whole(live, constant)
 
-    def surrogate(arguments: Any, now: Data, moves: Move, first: bool, stand_in: bool) -> Scalar:
+    def surrogate(arguments: Any, now: Data, moves: Move, first: bool, guard: Guard) -> Scalar:
         live, contexts = arguments
         modules, now = whole(live, constant), with_contexts(now, contexts)
-        return terms(lanes, *modules, now, moves, key, first=first, stand_in=stand_in)
+        return terms(lanes, *modules, now, moves, key, first=first, guard=guard)
 
     data = read_data(modules[1], batch)
     source = make_source(sampler, *modules, batch, data.frames, key)
@@ -36,13 +36,12 @@ def accumulated(
     def gradient(now: Data, moves: Move, first: bool) -> Gradient:
         arguments = live, contexts_of(now)
 
-        def again() -> Gradient:
-            return jax.grad(surrogate)(arguments, now, moves, first, stand_in=True)
+        def guarded(guard: Guard) -> Gradient:
+            return jax.grad(surrogate)(arguments, now, moves, first, guard)
 
         if not is_deep(*modules):
-            return again()
-        once = jax.grad(surrogate)(arguments, now, moves, first, stand_in=False)
-        return repaired(jnp.any(is_dead(moves)), once, again)
+            return guarded("numbers")
+        return repaired(jnp.any(is_dead(moves)), guarded("none"), lambda: guarded("stand-ins"))
 
     def body(carry, now):
         state, total = carry
@@ -52,6 +51,6 @@ def accumulated(
         return (state, jax.tree.map(jnp.add, total, gradients)), (record, contexts)
 
     gradients, first_contexts = gradient(first, first_move, True)
-    (_, gradients), (records, contexts) = jax.lax.scan(body, (state, gradients), (rest, source.rest))
+    (_, gradients), (records, contexts) = source.scan(body, (state, gradients), rest)
     contexts = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), first_contexts, contexts)
     return with_encoder(gradients, contexts, live, constant, batch), finish(source, first_record, records)

@@ -43,7 +43,7 @@ def early(
         state, record, _ = source.next(state, given, frame)
         return state, record
 
-    _, records = jax.lax.scan(body, state, (rest, source.rest))
+    _, records = source.scan(body, state, rest)
     run = finish(source, first_record, records)
     return _placeholder(run), run
 

@@ -38,6 +38,19 @@ class Flow(NamedTuple):
     weighted: bool = False
 
 
+Guard = Literal["stand-ins", "numbers", "none"]
+"""What keeps particles of weight zero out of a gradient. They may be anywhere, and zero times an infinite derivative is
+NaN.
+
+- "stand-ins": a living particle stands in for each, with its weight still zero.
+- "numbers": each particle has a gradient of its own, before these are added up, and a dead one has none. For few
+  parameters, and where no gradient comes from the past.
+- "none": nothing; no particle may have weight zero.
+
+With the last two the numbers are exactly the sampler's, so that the compiler computes them once.
+"""
+
+
 class Step(eqx.Module):
     """What a rule sees of one step: K particles, live as far as its flow says.
 
@@ -100,13 +113,11 @@ def go_through(
     remaining: Int[Array, ""],
     *,
     first: bool,
-    stand_in: bool = True,
+    guard: Guard = "stand-ins",
 ) -> tuple[Step, Strand]:
     """Goes through one step again along a flow.
 
-    Without a `strand` the step begins from the memories that the sampler had: no gradient comes from the past. Without
-    `stand_in` no particle may have weight zero; the numbers are then exactly the sampler's, so that the compiler
-    computes them once.
+    Without a `strand` the step begins from the memories that the sampler had: no gradient comes from the past.
     """
     memory, carried, parents = move.memory, move.carried, move.carried
     if strand is not None:
@@ -119,25 +130,25 @@ def go_through(
             carried = jnp.where(move.resampled, uniform, strand.log_weights)
     laws, start = (first_laws, model.start(frame.inputs)) if first else (next_laws, None)
     noise, latents = move.noise, move.latents
-    if stand_in:
-        # A particle of weight zero may be anywhere, and zero times an infinite derivative is NaN. A living one stands
-        # in for it, with its weight still zero.
-        dead = is_dead(move)
+    dead = None if guard == "none" else is_dead(move)
+    if dead is not None and guard == "stand-ins":
         best = jnp.argmax(move.log_weights)
         memory, noise, latents = _stand_in((memory, noise, latents), dead, best)
         carried = jnp.where(dead, -jnp.inf, carried)
 
-    def draw_all(extend: Callable[..., Drawn], shares: Any) -> Drawn:
-        def one(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Any) -> Drawn:
+    def draw_all(modules: tuple[Model, Proposal, Frame], shares: Any) -> Drawn:
+        def one(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Any, dead: Any) -> Drawn:
+            own = _as_numbers(modules, dead) if guard == "numbers" else modules
+            extend = _extend(flow, *own, laws)
             return extend(start if first else memory, noise, latent, imputation, share)
 
-        return jax.vmap(one)(memory, noise, latents, move.imputation, shares)
+        return jax.vmap(one)(memory, noise, latents, move.imputation, shares, dead)
 
     shares = None
     if flow.weighted:
-        drawn = draw_all(_extend(flow, frozen(model), frozen(proposal), frozen(frame), laws), None)
+        drawn = draw_all((frozen(model), frozen(proposal), frozen(frame)), None)
         shares = jax.lax.stop_gradient(jnp.exp(weigh(carried, drawn.log_weight, frame)[0]))
-    drawn = draw_all(_extend(flow, model, proposal, frame, laws), shares)
+    drawn = draw_all((model, proposal, frame), shares)
     log_weights, increment = weigh(carried, drawn.log_weight, frame)
     step = Step(
         log_joint=drawn.log_joint,
@@ -157,6 +168,30 @@ def go_through(
 def is_dead(move: Move) -> Bool[Array, "*steps particles"]:
     """Which particles have weight zero, before the step or after it."""
     return (move.carried == -jnp.inf) | (move.log_weights == -jnp.inf)
+
+
+def _as_numbers(tree: Any, dead: Bool[Array, ""]) -> Any:
+    """Parameters and contexts as one particle reads them: a dead one reads numbers, so that nothing counts of what it
+    says about them, be it NaN."""
+
+    return jax.tree.map(lambda leaf: _number_if(dead, leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+
+@jax.custom_jvp
+def _number_if(dead: Bool[Array, ""], array: Array) -> Array:
+    """The array, through which no gradient passes if the particle is dead."""
+    return _copy(array, dead)
+
+
+@_number_if.defjvp
+def _number_if_tangent(primals: Any, tangents: Any) -> Any:
+    dead, array = primals
+    return _copy(array, dead), jnp.where(dead, 0.0, tangents[1])
+
+
+def _copy(array: Array, dead: Bool[Array, ""]) -> Array:
+    """The array, as each particle's own under `vmap`. The compiler sees that nothing is added."""
+    return array + (dead & False)
 
 
 def _stand_in(tree: Any, dead: Bool[Array, " particles"], best: Int[Array, ""]) -> Any:

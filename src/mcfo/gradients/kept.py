@@ -38,13 +38,13 @@ def kept(
     def densities(now: Data, moves: Move, first: bool) -> Any:
         def function(live: Any, contexts: Any) -> list[Step]:
             own = with_contexts(now, contexts)
-            steps = gone_through(lanes, *whole(live, constant), own, moves, key, first=first, stand_in=False)
+            steps = gone_through(lanes, *whole(live, constant), own, moves, key, first=first, guard="none")
             return eqx.filter(steps, eqx.is_inexact_array)
 
         return function
 
     def numbers(now: Data, moves: Move, first: bool) -> Any:
-        steps = gone_through(lanes, *modules, now, moves, key, first=first, stand_in=False)
+        steps = gone_through(lanes, *modules, now, moves, key, first=first, guard="none")
         return eqx.filter(steps, eqx.is_inexact_array, inverse=True)
 
     def body(state, now):
@@ -55,7 +55,7 @@ def kept(
 
     first_values, pull_first = jax.vjp(densities(first, first_move, True), live, contexts_of(first))
     state, values, (records, dead, rest_numbers), pull = linearised_scan(
-        body, state, (rest, source.rest), live, contexts_of(rest)
+        body, state, (rest, source.given()), live, contexts_of(rest)
     )
 
     def surrogate(first_values: Any, values: Any) -> Scalar:

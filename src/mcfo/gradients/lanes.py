@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mcfo.gradients.flow import Step, frozen, go_through
+from mcfo.gradients.flow import Guard, Step, frozen, go_through
 from mcfo.gradients.moves import Data
 from mcfo.gradients.rules import SEQUENCES, PathRule, Rule, StepRule
 from mcfo.models.base import MarkovModel, Model
@@ -43,8 +43,8 @@ def has_local_densities(rule: Rule, model: Model) -> bool:
 
 
 def is_deep(model: Model, proposal: Proposal) -> bool:
-    """Whether densities cost more than all that a filter does besides."""
-    return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 1000
+    """Whether densities cost more than all that a filter does besides, and a gradient for each particle too much."""
+    return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 100
 
 
 def terms(
@@ -56,11 +56,11 @@ def terms(
     key: Key,
     *,
     first: bool,
-    stand_in: bool = True,
+    guard: Guard,
 ) -> Scalar:
     """The surrogate of one step of all sequences, where no gradient crosses time."""
     total = jnp.zeros((), moves.carried.dtype)
-    steps = gone_through(lanes, model, proposal, now, moves, key, first=first, stand_in=stand_in)
+    steps = gone_through(lanes, model, proposal, now, moves, key, first=first, guard=guard)
     for lane, of_lane in zip(lanes, steps, strict=True):
         total = total + jnp.sum(_terms(lane.rule, of_lane, now.frames))
     return total
@@ -85,7 +85,7 @@ def gone_through(
     key: Key,
     *,
     first: bool,
-    stand_in: bool,
+    guard: Guard,
 ) -> list[Step]:
     """One step of all sequences as each lane goes through it, where no gradient crosses time."""
 
@@ -94,9 +94,7 @@ def gone_through(
         for lane in lanes:
             p, q, own = sides(lane, model, proposal, frame)
             some = thinned(lane, move, frame, key)
-            found.append(
-                go_through(lane.rule.flow, p, q, None, own, some, remaining, first=first, stand_in=stand_in)[0]
-            )
+            found.append(go_through(lane.rule.flow, p, q, None, own, some, remaining, first=first, guard=guard)[0])
         return found
 
     return jax.vmap(of_one)(now.frames, moves, now.remaining)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from mcfo.gradients.flow import frozen
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
+from mcfo.smc.blocks import scan_in_blocks
 from mcfo.smc.checks import Fit, check_fit
 from mcfo.smc.filter import (
     SMC,
@@ -59,14 +61,29 @@ class Data(NamedTuple):
 class Source(NamedTuple):
     """Where moves come from: the filter as it runs, or a sweep that ran before.
 
-    `first` gives the state after the first step, `next` after one more, each with the record and the move.
+    `first` gives the state after the first step, `next` after one more, each with the record and the move. What the
+    latter is given, beside the frame, is `prepare` of one step of `rest`: random numbers, `size` of them.
     """
 
     first: Callable[[Frame], Any]
     next: Callable[[Any, Any, Frame], Any]
     rest: Any
+    prepare: Callable[[Any], Any]
+    size: int
     last_log_weights: Callable[[Any], LogWeights]
     log_evidence: Callable[[Record], Float[Array, " sequences"]]
+
+    def given(self) -> Any:
+        """What all steps after the first are given."""
+        return jax.vmap(self.prepare)(self.rest)
+
+    def scan(self, body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -> tuple[Any, Any]:
+        """A scan over these steps after the first, each with what it is given, in memory that does not grow with T."""
+
+        def prepare(now: Any) -> Any:
+            return now[0], self.prepare(now[1])
+
+        return scan_in_blocks(body, carry, (steps, self.rest), prepare, size=self.size)
 
 
 def read_data(proposal: Proposal, batch: Sequence) -> Data:
@@ -98,14 +115,22 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
     def first(frame: Frame):
         return jax.vmap(lambda frame, keys: first_step(sampler, model, proposal, frame, keys, fit))(frame, first_keys)
 
-    def following(state: Any, keys: Keys, frame: Frame):
-        step = jax.vmap(lambda state, frame, keys: next_step(sampler, model, proposal, state, frame, keys, fit))
-        return step(state, frame, keys)
+    def prepare(keys: Keys) -> tuple[Keys, Any]:
+        # Numbers of several steps are made faster than those of each, and once for all that use them.
+        return keys, jax.vmap(lambda key: draw_noise(fit.step, sampler.particles, key=key))(keys.noise)
+
+    def following(state: Any, given: tuple[Keys, Any], frame: Frame):
+        def step(state: Any, frame: Frame, keys: Keys, noise: Any):
+            return next_step(sampler, model, proposal, state, frame, keys, fit, noise)
+
+        return jax.vmap(step)(state, frame, *given)
 
     return Source(
         first,
         following,
         rest,
+        prepare,
+        steps.time.shape[1] * sampler.particles * (1 if fit.step is None else math.prod(fit.step.shape)),
         lambda state: state.log_weights,
         lambda record: jnp.sum(record.log_evidence, axis=-1),
     )
@@ -153,6 +178,8 @@ def _replaying(
         lambda frame: (first_weights, first_record, first_moves),
         lambda state, now, frame: (now[1], now[0], now[2]),
         (*rest, rest_moves),
+        lambda now: now,
+        0,
         lambda state: state,
         lambda record: chains.log_evidence,
     )

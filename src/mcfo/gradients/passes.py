@@ -72,13 +72,13 @@ def differentiable_run(
 def _is_large(sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, deep: bool) -> bool:
     """Whether accumulating in the scan is the better way, by measurement (`benchmarks/gradients.py`).
 
-    With a few parameters the batched pass took 0.66 to 1.19 of the accumulated one's time, and 1.09 at five million
-    particles in all; with networks, 0.75 at a thousand and 1.29 at ten thousand. Its memory grows with all three sizes.
-    So it serves where that is small.
+    With a few parameters the batched pass took 0.87 to 0.98 of the accumulated one's time at up to 50 000 particles in
+    all, and 1.24 at 500 000; with networks, 0.75 at a thousand and 1.29 at ten thousand. Its memory grows with all
+    three sizes. So it serves where that is small.
     """
     sequences, steps, _ = batch.observations.shape
     gone_through = max(_thins_to(lane) or sampler.particles for lane in lanes)
-    return sequences * steps * gone_through > (2000 if deep else 1_000_000)
+    return sequences * steps * gone_through > (2000 if deep else 200_000)
 
 
 def _thins_to(lane: Lane) -> int | None:

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
 from mcfo.gradients.early import Gradient, contexts_of, repaired, whole, with_contexts, with_encoder
-from mcfo.gradients.flow import Strand, frozen, go_through, is_dead
+from mcfo.gradients.flow import Guard, Strand, frozen, go_through, is_dead
 from mcfo.gradients.lanes import Lane, is_local, sides, thinned
 from mcfo.gradients.linear import linearised_recurrence
 from mcfo.gradients.moves import Data, Run, Sampler, Source, finish, make_source, read_data
@@ -48,10 +48,10 @@ class Reverse:
         proposal: Proposal,
         key: Key,
         *,
-        stand_in: bool,
+        guard: Guard,
     ):
         self._source, self._lanes, self._modules, self._key = source, lanes, (model, proposal), key
-        self._stand_in = stand_in
+        self._guard = guard
 
     def begin(self, first: Data) -> tuple[Strands, Scalar, Seen]:
         """The first step, its surrogate, and what is kept of it."""
@@ -104,9 +104,7 @@ class Reverse:
         def of_one(strand: Strand | None, carried: Any, frame: Frame, move: Move, remaining: Any):
             p, q, own = sides(lane, model, proposal, frame)
             move = thinned(lane, move, frame, self._key) if local else move
-            step, after = go_through(
-                lane.rule.flow, p, q, strand, own, move, remaining, first=first, stand_in=self._stand_in
-            )
+            step, after = go_through(lane.rule.flow, p, q, strand, own, move, remaining, first=first, guard=self._guard)
             if isinstance(lane.rule, PathRule):
                 carried = lane.rule.start(step.log_weights) if first else carried
                 later, term = lane.rule.extend(carried, step)
@@ -129,18 +127,18 @@ def in_reverse(
     key: Key,
     *,
     frugal: bool = False,
-    stand_in: bool = True,
+    guard: Guard = "stand-ins",
 ) -> tuple[Scalar, Run, Bool[Array, ""]]:
     """Ordinary reverse mode through the scan; with `frugal` each step is gone through again on the way back.
 
-    **Returns:** also whether any particle has died, which without `stand_in` none may.
+    **Returns:** also whether any particle has died, which without a `guard` none may.
     """
     data = read_data(proposal, batch)
     source = make_source(sampler, model, proposal, batch, data.frames, key)
-    steps = Reverse(source, lanes, model, proposal, key, stand_in=stand_in)
+    steps = Reverse(source, lanes, model, proposal, key, guard=guard)
     first, rest = split_first(data)
     strands, begun, first_seen = steps.begin(first)
-    strands, followed, seen = steps.follow(strands, rest, source.rest, frugal=frugal)
+    strands, followed, seen = steps.follow(strands, rest, source.given(), frugal=frugal)
     run = finish(source, first_seen.record, seen.record)
     return begun + followed + steps.finish(strands), run, first_seen.dead | jnp.any(seen.dead)
 
@@ -157,7 +155,7 @@ def reversed_(
     nothing = [None] * len(lanes)
 
     def steps(live: Any) -> Reverse:
-        return Reverse(source, lanes, *whole(live, constant), key, stand_in=False)
+        return Reverse(source, lanes, *whole(live, constant), key, guard="none")
 
     def begin(live: Any, contexts: Any) -> tuple[Any, Scalar]:
         now = with_contexts(first, contexts)
@@ -186,7 +184,7 @@ def reversed_(
     if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(strand)):
         return again()  # a memory that counts cannot be linearised
     (state, strand), seen, back = linearised_recurrence(
-        body, state, strand, (rest, source.rest), live, contexts_of(rest)
+        body, state, strand, (rest, source.given()), live, contexts_of(rest)
     )
     ended = jax.grad(lambda strand: steps(live).finish(Strands(state, *strand)))(strand)
     gradients, contexts, begun = back(ended)

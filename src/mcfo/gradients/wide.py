@@ -6,12 +6,13 @@ import jax
 import jax.numpy as jnp
 
 from mcfo.gradients.flow import frozen
-from mcfo.gradients.lanes import Lane, terms
-from mcfo.gradients.moves import Run, Sampler, finish, make_source, read_data
+from mcfo.gradients.lanes import Lane, is_deep, terms
+from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
 from mcfo.smc.filter import split_first
+from mcfo.smc.trace import Move
 from mcfo.types import Key, Scalar
 
 
@@ -29,7 +30,11 @@ def batched(
         state, record, move = source.next(state, given, frame)
         return state, (record, move)
 
-    _, (records, moves) = jax.lax.scan(body, state, (frozen(rest.frames), source.rest))
-    surrogate = terms(lanes, model, proposal, first, first_move, key, first=True)
-    later = jax.vmap(lambda now, moves: terms(lanes, model, proposal, now, moves, key, first=False))(rest, moves)
-    return surrogate + jnp.sum(later), finish(source, first_record, records)
+    _, (records, moves) = jax.lax.scan(body, state, (frozen(rest.frames), source.given()))
+    guard = "stand-ins" if is_deep(model, proposal) else "numbers"
+
+    def terms_of(now: Data, moves: Move, first: bool) -> Scalar:
+        return terms(lanes, model, proposal, now, moves, key, first=first, guard=guard)
+
+    later = jax.vmap(lambda now, moves: terms_of(now, moves, False))(rest, moves)
+    return terms_of(first, first_move, True) + jnp.sum(later), finish(source, first_record, records)

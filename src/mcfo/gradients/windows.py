@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array
 
 from mcfo.gradients.early import Gradient, contexts_of, repaired, whole, with_contexts, with_encoder
-from mcfo.gradients.flow import frozen
+from mcfo.gradients.flow import Guard, frozen
 from mcfo.gradients.lanes import Lane
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.gradients.reverse import Reverse, Seen, Strands
@@ -41,25 +41,27 @@ def windowed(
     data = read_data(modules[1], batch)
     source = make_source(sampler, *modules, batch, data.frames, key)
 
-    def gradient(strands: Strands | None, now: Data, given: Any) -> tuple[Gradient, tuple[Strands, Any]]:
-        def surrogate(arguments: Any, stand_in: bool) -> tuple[Scalar, Any]:
+    def gradient(strands: Strands | None, now: Data, rest: Any) -> tuple[Gradient, tuple[Strands, Any]]:
+        given = jax.vmap(source.prepare)(rest)
+
+        def surrogate(arguments: Any, guard: Guard) -> tuple[Scalar, Any]:
             live, contexts = arguments
-            steps = Reverse(source, lanes, *whole(live, constant), key, stand_in=stand_in)
+            steps = Reverse(source, lanes, *whole(live, constant), key, guard=guard)
             later = with_contexts(now, contexts)
             if strands is not None:
                 after, total, seen = steps.follow(strands, later, given)
                 return total, (frozen(after), seen)
-            first, rest = split_first(later)
+            first, others = split_first(later)
             after, begun, first_seen = steps.begin(first)
-            after, followed, seen = steps.follow(after, rest, given)
+            after, followed, seen = steps.follow(after, others, given)
             seen = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), first_seen, seen)
             return begun + followed, (frozen(after), seen)
 
         arguments = live, contexts_of(now)
-        once, (after, seen) = jax.grad(surrogate, has_aux=True)(arguments, False)
+        once, (after, seen) = jax.grad(surrogate, has_aux=True)(arguments, "none")
 
         def again() -> Gradient:
-            return jax.grad(surrogate, has_aux=True)(arguments, True)[0]
+            return jax.grad(surrogate, has_aux=True)(arguments, "stand-ins")[0]
 
         return repaired(jnp.any(seen.dead), once, again), (after, seen)
 

@@ -178,11 +178,11 @@ def first_step(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, key
 
 
 def next_step(
-    sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: Keys, fit: Fit
+    sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: Keys, fit: Fit, noise: Any = None
 ) -> Outcome:
-    """One more step."""
+    """One more step. Its noise is drawn now, unless it was before: `draw_noise(fit.step, ..., key=keys.noise)`."""
     state, ancestors, resampled = _resample(sampler, state, frame, keys.resampling)
-    noise = draw_noise(fit.step, sampler.particles, key=keys.noise)
+    noise = draw_noise(fit.step, sampler.particles, key=keys.noise) if noise is None else noise
     imputation = imputation_keys(model, frame, keys, sampler.particles)
 
     def extend(memory: Memory, noise: Any, imputation: Key | None) -> Drawn:

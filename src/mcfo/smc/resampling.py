@@ -8,11 +8,11 @@ neighbours. All of it is arithmetic inside XLA: no callback, no loop over partic
 import abc
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.smc.weights import cumulative_count, cumulative_sum, effective_sample_size
+from mcfo import random
+from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size
 from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 
 
@@ -29,8 +29,8 @@ class Multinomial(Resampling):
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         # Cumulative sums of exponentials are the order statistics of uniforms, without sorting.
-        spacings = cumulative_sum(jax.random.exponential(key, (len(log_weights) + 1,), log_weights.dtype))
-        return _invert(_cumulative(log_weights), spacings[:-1] / spacings[-1])
+        spacings = cumulative_shares(random.exponential(key, (len(log_weights) + 1,), log_weights.dtype))
+        return _invert(_cumulative(log_weights), spacings[:-1])
 
 
 class Stratified(Resampling):
@@ -38,7 +38,7 @@ class Stratified(Resampling):
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles = len(log_weights)
-        offsets = jax.random.uniform(key, (particles,), log_weights.dtype)
+        offsets = random.uniform(key, (particles,), log_weights.dtype)
         reach = particles * _cumulative(log_weights)
         stratum = jnp.floor(reach).astype(jnp.int32)
         within = offsets[jnp.minimum(stratum, particles - 1)] < reach - stratum
@@ -49,7 +49,7 @@ class Systematic(Resampling):
     """One uniform number shifts an even grid over the cumulative weights: the cheapest, and usually the best."""
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
-        offset = jax.random.uniform(key, (), log_weights.dtype)
+        offset = random.uniform(key, (), log_weights.dtype)
         particles = len(log_weights)
         reach = particles * _cumulative(log_weights)
         boundaries = jnp.ceil(reach - offset).astype(jnp.int32)
@@ -66,11 +66,11 @@ class Residual(Resampling):
         # K exp(-log K) rounds to just below one: a whole copy is one up to rounding.
         certain = jnp.floor(expected * (1 + 8 * jnp.finfo(expected.dtype).eps))
         open_places = particles - jnp.sum(certain).astype(jnp.int32)
-        remainder = cumulative_sum(jnp.maximum(expected - certain, 0.0))
-        spacings = cumulative_sum(jax.random.exponential(key, (particles + 1,), log_weights.dtype))
+        remainder = cumulative_shares(jnp.maximum(expected - certain, 0.0))
+        spacings = cumulative_shares(random.exponential(key, (particles + 1,), log_weights.dtype))
         # Order statistics of exactly `open_places` uniforms: the first so many of that many + 1 spacings.
         uniforms = jnp.minimum(spacings[:-1] / spacings[open_places], _below_one(log_weights.dtype))
-        drawn = _invert(remainder / jnp.maximum(remainder[-1], jnp.finfo(remainder.dtype).tiny), uniforms)
+        drawn = _invert(remainder, uniforms)
         extra = jnp.zeros(particles, jnp.int32).at[drawn].add(jnp.arange(particles) < open_places)
         return _from_boundaries(cumulative_count(certain.astype(jnp.int32) + extra))
 
@@ -118,22 +118,21 @@ class ESSBelow(Criterion):
 
 def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
     """Independent draws from a set of normalised log-weights, in no order."""
-    uniforms = jax.random.uniform(key, (count,), log_weights.dtype)
+    uniforms = random.uniform(key, (count,), log_weights.dtype)
     return jnp.searchsorted(_cumulative(log_weights), uniforms, side="right").astype(jnp.int32)
 
 
 def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
     """So many draws from a set of normalised log-weights, ascending, from an even grid that one uniform number shifts:
     index i comes count · W_i times in mean."""
-    offset = jax.random.uniform(key, (), log_weights.dtype)
+    offset = random.uniform(key, (), log_weights.dtype)
     grid = jnp.minimum((jnp.arange(count) + offset) / count, _below_one(log_weights.dtype))
     return jnp.searchsorted(_cumulative(log_weights), grid, side="right").astype(jnp.int32)
 
 
 def _cumulative(log_weights: LogWeights) -> Float[Array, " particles"]:
     """Cumulative weights that end in exactly one, whatever rounding did."""
-    total = cumulative_sum(jnp.exp(log_weights))
-    return total / total[-1]
+    return cumulative_shares(jnp.exp(log_weights))
 
 
 def _from_boundaries(boundaries: Int[Array, " particles"]) -> Ancestors:
