@@ -307,3 +307,55 @@ def test_an_error_in_an_own_file_is_reported_at_its_line_by_every_command(tables
         assert refused(invoke(*command), "own.py, line 17, in transition: AttributeError"), command[0]
     for name in ("next.csv", "drawn.csv", "states.nc"):
         assert not (tmp_path / name).exists()
+
+
+def rules_of(run):
+    objective = json.loads((run / "config.json").read_text())["objective"]
+    return objective["theta"]["rule"]["name"], objective["phi"]["rule"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "rules"),
+    [
+        ("local-level", [], ("fisher", "dreg")),
+        ("own.py:Drift", [], ("fisher", "dreg")),
+        ("local-level", ["--objective-option", "theta=filter-score"], ("filter-score", "dreg")),
+        ("local-level", ["--window", "8"], ("filter-score", "dreg")),
+        ("local-level", ["--objective", "nasmc"], ("filter-score", "inclusive-kl")),
+        ("deep", [f"--set={name}_units=2" for name in ("emission", "encoder")], ("filter-score", "reparameterised")),
+    ],
+    ids=["named", "own", "chosen", "windows", "other objective", "networks"],
+)
+def test_few_series_are_learned_by_the_likelihoods_gradient(tables, tmp_path, model, options, rules):
+    """Unless one chooses, or the model is a network, which learns by the objective's own rules."""
+    named = tables / model if ":" in model else model
+    data = ["--data", tables / "uneven.csv", "--columns", "level", "--irregular", "rows"]
+    result = invoke("fit", named, *data, "--out", tmp_path / "run", *options, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert rules_of(tmp_path / "run") == rules
+
+
+@pytest.mark.slow
+def test_fit_reaches_the_maximum_likelihood_of_the_nile(tmp_path):
+    """The command as a new user gives it, beside the exact maximum; the filter score fails the same test."""
+    import statsmodels.api as sm
+
+    values = sm.datasets.nile.load_pandas().data["volume"].to_numpy(float)
+    np.savetxt(tmp_path / "nile.csv", values, header="flow", comments="")
+    exact = sm.tsa.UnobservedComponents(values, "local level")
+    exact.ssm.initialize_known(np.array([1000.0]), np.array([[9e4]]))
+    exact.ssm.loglikelihood_burn = 0
+    best = exact.fit(disp=False, method="nm", maxiter=2000, ftol=1e-10, xtol=1e-6)
+    fit = ["fit", "local-level", "--data", tmp_path / "nile.csv", "--devices", 1, "--no-checks"]
+    known = ["--set", "initial_mean=1000", "--set", "initial_variance=9e4"]
+    reached = {}
+    for name, options in {"default": [], "other": ["--objective-option", "theta=filter-score"]}.items():
+        result = invoke(*fit, *known, *options, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        model = mcfo.load_run(tmp_path / name).choose().model
+        variances = [float(model.emission_noise.matrix[0, 0]), float(model.transition_noise.matrix[0, 0])]
+        reached[name] = variances, best.llf - exact.loglike(variances)
+    variances, below = reached["default"]
+    assert -1e-6 < below < 0.1
+    np.testing.assert_allclose(variances, best.params, rtol=0.25)
+    assert reached["other"][1] > 0.1

@@ -1,6 +1,7 @@
 """`mcfo fit`: learn a model from a file."""
 
 import hashlib
+import inspect
 import shlex
 import sys
 from pathlib import Path
@@ -53,7 +54,7 @@ def fit(
         list[str] | None, typer.Option("--set", help="An option of the model, name=value; several times.")
     ] = None,
     objective_option: Annotated[
-        list[str] | None, typer.Option(help="An option of the objective, name=value: phi=dreg, sweeps=5.")
+        list[str] | None, typer.Option(help="An option of the objective, name=value: theta=fisher, sweeps=5.")
     ] = None,
     optimiser_option: Annotated[list[str] | None, typer.Option(help="An option of the optimiser, name=value.")] = None,
     schedule_option: Annotated[list[str] | None, typer.Option(help="An option of the schedule, name=value.")] = None,
@@ -151,7 +152,7 @@ def fit(
                 start,
                 sequences,
                 held_out,
-                _objective(objective, particles, asked["objective"]),
+                _objective(objective, particles, _rules(model, own, window), asked["objective"]),
                 out=out,
                 tensorboard=tensorboard,
                 about={
@@ -246,10 +247,23 @@ def _start(
     return start._replace(fixed=tuple(path for path in start.fixed if path.startswith("model")))
 
 
-def _objective(name: str, particles: int, options: dict[str, str]) -> Any:
-    from mcfo.objectives.named import objective
+def _rules(model: str, own: bool, window: int | None) -> dict[str, str]:
+    """By which gradients a model is learned, unless one says otherwise."""
+    from mcfo.catalogue.entries import LIKELIHOOD, entry
 
-    known = {"particles": particles} if name != "elbo" else {}
+    rules = LIKELIHOOD if own else entry(model).rules
+    # A rule over whole paths cannot be cut into windows.
+    return {side: rule for side, rule in rules.items() if side == "phi" or window is None}
+
+
+def _objective(name: str, particles: int, rules: dict[str, str], options: dict[str, str]) -> Any:
+    """The objective of this name; `rules` as far as it leaves the choice and `options` do not choose."""
+    from mcfo.objectives.named import OBJECTIVES, objective
+
+    known: dict[str, Any] = {"particles": particles} if name != "elbo" else {}
+    if name in OBJECTIVES:
+        takes = inspect.signature(OBJECTIVES[name]).parameters
+        known |= {side: rule for side, rule in rules.items() if side in takes}
     try:
         return objective(name, **known | {option: as_value(value) for option, value in options.items()})
     except (TypeError, ValueError) as error:
