@@ -269,8 +269,55 @@ def test_the_future_of_a_model_with_inputs(tables, driven, tmp_path):
     weight = float(mcfo.load_run(driven).choose().model.emission_inputs[0, 0])
     np.testing.assert_allclose(means[1] - means[0], [weight, 0, 0], atol=1e-5)
     assert abs(weight) > 1e-3
-    drawn = invoke("simulate", driven, "--steps", 3, "--out", tmp_path / "drawn.csv")
-    assert refused(drawn, "cannot make series without inputs")
+    simulate = ["simulate", driven, "--steps", 3, "--count", 2]
+    assert refused(invoke(*simulate, "--out", tmp_path / "drawn.csv"), "reads the inputs driver, of which the coming")
+    both = tmp_path / "both.csv"
+    both.write_text("series,driver\na,1\nb,1\n")
+    assert refused(invoke(*simulate, "--out", tmp_path / "drawn.csv", "--future", both), "the inputs of 2 series")
+    drawn = []
+    for driver in (0, 1):
+        target = tmp_path / f"drawn-{driver}.csv"
+        future.write_text(f"driver\n{driver}\n0\n0\n")
+        result = invoke(*simulate, "--out", target, "--future", future)
+        assert result.exit_code == 0, result.output
+        drawn.append(pd.read_csv(target)["level"].to_numpy())
+    np.testing.assert_allclose(drawn[1] - drawn[0], [weight, 0, 0] * 2, atol=1e-5)
+
+
+def test_a_run_finds_its_columns_again(tables, tmp_path):
+    """By their names, whatever their order and whatever stands beside them; what is asked for comes first."""
+    draw = np.random.default_rng(1)
+    names, steps = ["when", "station", "deep", "wide", "note"], [6, 5]
+    rows = [
+        [f"2020-01-{day + 1:02}", station, *draw.normal(size=2).round(3), "ok"]
+        for station, count in zip("ab", steps, strict=True)
+        for day in range(count)
+    ]
+    frame = pd.DataFrame(rows, columns=names)
+    frame.to_csv(tmp_path / "first.csv", index=False)
+    frame[["note", "wide", "station", "deep", "when"]].to_csv(tmp_path / "shuffled.csv", index=False)
+    frame[["wide", "station", "deep", "when"]].to_parquet(tmp_path / "shuffled.parquet", index=False)
+    fit = ["fit", "linear-gaussian", "--data", tmp_path / "first.csv", "--out", tmp_path / "run", *SMALL]
+    result = invoke(*fit, "--columns", "deep,wide", "--series", "station", "--time", "when")
+    assert result.exit_code == 0, result.output
+
+    def found(file, *more):
+        evaluated = invoke("evaluate", tmp_path / "run", "--data", tmp_path / file, "--particles", 10, "--json", *more)
+        assert evaluated.exit_code == 0, evaluated.output
+        return json.loads(evaluated.stdout)["seeds"][0]["log_evidence"]
+
+    assert found("first.csv") == found("shuffled.csv") == found("shuffled.parquet")
+    assert found("first.csv", "--columns", "wide,deep") != found("first.csv")
+    states = mcfo.load_run(tmp_path / "run").filter(tmp_path / "shuffled.csv", particles=10)
+    assert states["series"].values.tolist() == ["a", "b"]
+    assert states["dimension"].values.tolist() == ["deep", "wide"]
+    # Other names stand for themselves, and a file that lacks one of them is read as any other.
+    frame.rename(columns={"deep": "first", "wide": "second", "station": "series"}).drop(
+        columns=["note", "when"]
+    ).to_csv(tmp_path / "other.csv", index=False)
+    assert found("other.csv") == found("first.csv")
+    lacking = invoke("evaluate", tmp_path / "run", "--data", tmp_path / "first.csv", "--columns", "deep")
+    assert refused(lacking, "learned from 2 columns of values, but these data have 1")
 
 
 def test_rows_are_steps_if_one_says_so(tables, tmp_path):

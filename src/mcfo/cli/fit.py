@@ -161,6 +161,8 @@ def fit(
                     "proposal": _about(proposal, True) if proposal else {},
                     "data": str(data),
                     "columns": None if data.suffix.lower() == ".npz" else table.columns,
+                    "series_column": series,
+                    "time_column": time,
                     "inputs": table.inputs or ([] if gaps else None),
                     "unit": table.unit,
                     "image": None if table.image is None else list(table.image),
@@ -173,8 +175,7 @@ def fit(
             )
             if checks:
                 _check(fitted, out, held_out or sequences, table.columns)
-            again = {"--model": model if own else None, "--proposal": proposal}
-            _show(fitted, out, data, again | {"--columns": columns, "--series": series, "--time": time})
+            _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Go on with the same command and --resume; the run is in {out}.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -196,6 +197,7 @@ def _read(
 ) -> tuple[Any, list | None]:
     """The series to learn from, as a table, and those that are held out; `model` is one of the catalogue."""
     from mcfo.catalogue.entries import entry
+    from mcfo.data.columns import Usual
     from mcfo.data.tables import read_series
     from mcfo.training.reading import timed
 
@@ -207,7 +209,7 @@ def _read(
     if validation is not None:
         if holdout:
             raise InputError("--holdout and --validation both name held-out series. Give one of them.")
-        held_out = read_series(validation, **columns)
+        held_out = read_series(validation, **columns, usual=Usual(table.columns))
         return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).sequences
     if not holdout:
         return table, None
