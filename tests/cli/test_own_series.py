@@ -113,6 +113,7 @@ BAD = {
     "text in a number column": ("x,y\n1,2\n3,many\n", [], "line 3, column 'y': 'many' is not a number"),
     "a time twice": ("time,x\n1,5\n1,6\n", [], "line 3, column 'time': the time 1 stands in line 2 too"),
     "unsorted times": ("time,x\n2,5\n1,6\n", [], "line 3, column 'time': the time 1 comes after 2"),
+    "dates of unknown order": ("date,x\n31.01.2020,5\n01.02.2020,6\n", [], "'31.01.2020' looks like a date, but is no"),
     "a single row": ("x\n1\n", [], "The series has a single row, but a model of time needs two or more"),
     "single rows": ("series,x\na,1\nb,2\n", [], "Each of the 2 series has a single row"),
     "all missing": ("time,x\n1,\n2,NA\n", [], "All 2 values of the series are missing"),

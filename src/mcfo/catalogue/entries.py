@@ -10,11 +10,13 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from mcfo.catalogue.counts import check_counts, negative_binomial_counts, poisson_counts
 from mcfo.catalogue.deep import check_deep, deep
 from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.recurrent import check_recurrent, srnn, vrnn
-from mcfo.catalogue.start import Start, Widths
+from mcfo.catalogue.start import Impossible, Start, Widths, known
 from mcfo.catalogue.volatility import stochastic_volatility
 from mcfo.data.tables import Table
 from mcfo.files import InputError
@@ -39,7 +41,8 @@ class Entry:
     - `inputs`: whether it can read other inputs.
     - `rules`: by which gradients `mcfo fit` learns it, unless one says otherwise; networks learn from many series, by
       the objective's own.
-    - `check`: refuses series that the model with these options cannot explain, whatever its parameters are.
+    - `check`: the first value of a series, (steps, columns) with NaN for what is missing, that the model with these
+      options cannot explain; None where it can explain all.
     """
 
     summary: str
@@ -49,7 +52,7 @@ class Entry:
     gaps: bool = False
     inputs: bool = False
     rules: Mapping[str, str] = field(default_factory=lambda: LIKELIHOOD)
-    check: Callable[[list[Sequence], Mapping[str, Any]], None] = lambda sequences, options: None
+    check: Callable[[np.ndarray, Mapping[str, Any]], Impossible | None] = lambda values, options: None
 
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The options with their types and defaults."""
@@ -169,7 +172,15 @@ def entry(name: str) -> Entry:
 
 def check(name: str, sequences: list[Sequence], options: Mapping[str, Any]) -> None:
     """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
-    entry(name).check(sequences, options)
+    refuses = entry(name).check
+    for place, sequence in enumerate(sequences, 1):
+        values = known(sequence)
+        found = refuses(values, options)
+        if found is not None:
+            raise InputError(
+                f"Series {place}, step {found.step + 1}, column {found.column + 1} of the values: "
+                f"{values[found.step, found.column]:g} {found.words}"
+            )
 
 
 def make(
