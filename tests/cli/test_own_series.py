@@ -212,9 +212,16 @@ def test_states_streams_and_scores_read_what_drives_the_model(tables, driven, tm
     one = saved.choose()
     trace = mcfo.SMC(20)(one.model, one.proposal, table.sequences[0], key=jax.random.key(0))
     evidence = float(trace.log_evidence)
+    dates = pd.read_csv(tables / "uneven.csv")["date"].tolist()
     for task in ("filter", "smooth"):
         with xarray.open_dataset(tmp_path / f"{task}.nc") as found:
             np.testing.assert_allclose(found["log_evidence"].item(), evidence, rtol=1e-9)
+            # When each step was, as the file has it.
+            assert found["moment"].dims == ("series", "time")
+            np.testing.assert_array_equal(found["moment"].values[0], np.array(dates, "M8[ns]"))
+    result = invoke("filter", driven, *few, "--out", tmp_path / "states.csv", "--plot", tmp_path / "states.png")
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(tmp_path / "states.csv")["moment"].tolist()[::2] == dates
     filtered = saved.filter(tables / "uneven.csv", particles=20)
     np.testing.assert_allclose(filtered["log_evidence"].item(), evidence, rtol=1e-9)
     # Line by line, with the time since the one before and the input.

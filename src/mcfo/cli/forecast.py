@@ -243,13 +243,15 @@ def _draw_fans(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
 
     fans = []
     for place, one in shown:
-        past = _past(table.sequences[place])[-_PAST:]
+        whole = _past(table.sequences[place])
+        past = whole[-_PAST:]
         low, quarter, _, three, high = np.asarray(one.quantiles((0.05, 0.25, 0.5, 0.75, 0.95)))
         mean = np.asarray(one.mean)
         for number, column in enumerate(table.columns):
             title = column if len(table.names) == 1 else f"{column}, series {table.names[place]}"
             bands = ((0.9, low[:, number], high[:, number]), (0.5, quarter[:, number], three[:, number]))
-            fans.append(Fan(title, past[:, number], mean[:, number], bands))
+            begins = len(whole) - len(past) + 1
+            fans.append(Fan(title, past[:, number], mean[:, number], bands, begins=begins))
     draw_fans(plot, fans[: 2 * SHOWN])
 
 

@@ -47,6 +47,13 @@ class Table(NamedTuple):
         """How far the times lie apart; None where nothing is known of it."""
         return None if self.times is None or self.spans is None else spacing(self.times, self.spans)
 
+    @property
+    def moments(self) -> list[np.ndarray] | None:
+        """When each step of each series was, dates or numbers as in the file; None where nothing is known of it."""
+        if self.times is None or self.spans is None:
+            return None
+        return [_moments(elapsed, span) for elapsed, span in zip(self.times, self.spans, strict=True)]
+
     def with_gaps(self, unit: float | None = None) -> "Table":
         """The same series with the time since the row before as the first input: one at the first row, where there is
         none before.
@@ -71,6 +78,13 @@ class Table(NamedTuple):
             driven = jnp.asarray(inputs, float_dtype())
             sequences.append(eqx.tree_at(lambda s: s.inputs, sequence, driven, is_leaf=lambda leaf: leaf is None))
         return self._replace(sequences=sequences, unit=unit)
+
+
+def _moments(elapsed: np.ndarray, span: Span) -> np.ndarray:
+    if span.origin is None:
+        return float(span.first) + elapsed
+    begins = np.datetime64(span.origin.replace(tzinfo=None), "us")
+    return begins + np.round(1e6 * elapsed).astype("timedelta64[us]")
 
 
 def read_series(
