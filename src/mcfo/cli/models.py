@@ -62,7 +62,7 @@ def _show(name: str) -> None:
         table.add_row(option, _default(parameter.default), found.options[option])
     console.print(table)
     print(f"mcfo fit {name} --data series.csv --out run")
-    print("Equations, starting values and an example: docs/models.md")
+    print(f"Equations, starting values and an example: docs/models/{name}.md")
 
 
 def _default(value: Any) -> str:
