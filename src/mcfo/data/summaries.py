@@ -46,8 +46,10 @@ def _texts(moments: np.ndarray) -> np.ndarray:
     if moments.dtype.kind != "M":
         return np.array([[f"{float(one):.10g}" for one in row] for row in moments])
     known = moments[~np.isnat(moments)]
-    unit = next(unit for unit in ("D", "s", "us") if unit == "us" or (known == known.astype(f"M8[{unit}]")).all())
-    return np.datetime_as_string(moments, unit=unit, casting="unsafe")
+    if (known == known.astype("M8[D]")).all():
+        return np.datetime_as_string(moments, unit="D", casting="unsafe")
+    whole = (known == known.astype("M8[s]")).all()
+    return np.datetime_as_string(moments, unit="s" if whole else "us", casting="unsafe")
 
 
 def _percent(level: float) -> str:
