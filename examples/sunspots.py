@@ -132,15 +132,14 @@ def _draw(picture: str, values: np.ndarray, years: np.ndarray, split: int, found
     above.fill_between(coming, quarter, three, color="#08519c", alpha=0.35, lw=0, label="50 %")
     above.plot(coming, future.mean[:, 0], color="#08519c", lw=1.6, label="expected")
     above.set(title="Sunspot numbers, and the two cycles to come", ylabel="a year")
-    origins = np.arange(split, len(values) - AHEAD + 1)
+    held_out = np.arange(split, len(values))
     for name, colour in (("cycle, negative binomial", "#08519c"), ("autoregression, Poisson", "#d94801")):
         of_series = found[name][1].series[0]
-        bands = np.asarray(of_series.quantiles[origins, AHEAD - 1, :, 0])
-        when = years[origins + AHEAD - 1]
+        bands, when = np.asarray(of_series.quantiles[held_out, 0, :, 0]), years[held_out]
         left.fill_between(when, bands[:, 0], bands[:, 4], color=colour, alpha=0.15, lw=0)
         left.plot(when, bands[:, 2], color=colour, lw=1.5, label=f"{name}: median and 90 %")
     left.plot(years[split:], values[split:], color="black", lw=0, marker=".", ms=5, label="observed")
-    left.set(title=f"Held out: each year forecast {AHEAD} years before", ylabel="a year", ylim=(0, 2 * values.max()))
+    left.set(title="Held out: each year forecast the year before", ylabel="a year", ylim=(0, 2 * values.max()))
     for axis in (above, left):
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(x=0.01)

@@ -68,7 +68,7 @@ def test_the_lock_names_no_index():
 
 
 def test_links_lead_somewhere():
-    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")):
         for target in re.findall(r"\]\(([^)#]+)\)", page.read_text()):
             if "://" not in target:
                 assert (page.parent / target).exists(), f"{page.name} links to {target}"
@@ -88,8 +88,8 @@ def test_the_site_has_every_page_and_every_public_name(tmp_path):
     built = subprocess.run(words, cwd=ROOT, capture_output=True, text=True)
     assert built.returncode == 0, built.stderr
     assert (tmp_path / "index.html").exists()
-    for page in (ROOT / "docs").glob("*.md"):
-        assert (tmp_path / page.with_suffix(".html").name).exists()
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert (tmp_path / page.relative_to(ROOT / "docs").with_suffix(".html")).exists()
     reference = "".join(page.read_text() for page in (tmp_path / "reference").glob("*.html"))
     for name in mcfo.__all__:
         assert f'id="{name}"' in reference, f"the reference has no {name}"

@@ -83,6 +83,17 @@ def test_numbers_of_a_forecast(numbers, tmp_path):
         assert picture.width > 500
 
 
+def test_pictures_number_the_steps_of_the_series(numbers, tmp_path, monkeypatch):
+    """Also where only the end of a long one is shown."""
+    (tmp_path / "long.csv").write_text("level\n" + "0.5\n1.5\n" * 60)
+    drawn = []
+    monkeypatch.setattr("mcfo.reports.fan.draw_fans", lambda path, fans: drawn.extend(fans))
+    common = ["forecast", numbers / "run", "--data", tmp_path / "long.csv", *FEW, "--plot", tmp_path / "f.png"]
+    assert invoke(*common).exit_code == 0
+    (fan,) = drawn
+    assert (fan.begins, len(fan.past)) == (21, 100)
+
+
 def test_one_series_and_one_seed(numbers, tmp_path):
     common = ["forecast", numbers / "run", "--data", numbers / "series.csv", *FEW, "--only", "2"]
     found = []

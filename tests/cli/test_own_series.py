@@ -113,6 +113,7 @@ BAD = {
     "text in a number column": ("x,y\n1,2\n3,many\n", [], "line 3, column 'y': 'many' is not a number"),
     "a time twice": ("time,x\n1,5\n1,6\n", [], "line 3, column 'time': the time 1 stands in line 2 too"),
     "unsorted times": ("time,x\n2,5\n1,6\n", [], "line 3, column 'time': the time 1 comes after 2"),
+    "dates of unknown order": ("date,x\n31.01.2020,5\n01.02.2020,6\n", [], "'31.01.2020' looks like a date, but is no"),
     "a single row": ("x\n1\n", [], "The series has a single row, but a model of time needs two or more"),
     "single rows": ("series,x\na,1\nb,2\n", [], "Each of the 2 series has a single row"),
     "all missing": ("time,x\n1,\n2,NA\n", [], "All 2 values of the series are missing"),
@@ -211,9 +212,16 @@ def test_states_streams_and_scores_read_what_drives_the_model(tables, driven, tm
     one = saved.choose()
     trace = mcfo.SMC(20)(one.model, one.proposal, table.sequences[0], key=jax.random.key(0))
     evidence = float(trace.log_evidence)
+    dates = pd.read_csv(tables / "uneven.csv")["date"].tolist()
     for task in ("filter", "smooth"):
         with xarray.open_dataset(tmp_path / f"{task}.nc") as found:
             np.testing.assert_allclose(found["log_evidence"].item(), evidence, rtol=1e-9)
+            # When each step was, as the file has it.
+            assert found["moment"].dims == ("series", "time")
+            np.testing.assert_array_equal(found["moment"].values[0], np.array(dates, "M8[ns]"))
+    result = invoke("filter", driven, *few, "--out", tmp_path / "states.csv", "--plot", tmp_path / "states.png")
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(tmp_path / "states.csv")["moment"].tolist()[::2] == dates
     filtered = saved.filter(tables / "uneven.csv", particles=20)
     np.testing.assert_allclose(filtered["log_evidence"].item(), evidence, rtol=1e-9)
     # Line by line, with the time since the one before and the input.
@@ -269,8 +277,55 @@ def test_the_future_of_a_model_with_inputs(tables, driven, tmp_path):
     weight = float(mcfo.load_run(driven).choose().model.emission_inputs[0, 0])
     np.testing.assert_allclose(means[1] - means[0], [weight, 0, 0], atol=1e-5)
     assert abs(weight) > 1e-3
-    drawn = invoke("simulate", driven, "--steps", 3, "--out", tmp_path / "drawn.csv")
-    assert refused(drawn, "cannot make series without inputs")
+    simulate = ["simulate", driven, "--steps", 3, "--count", 2]
+    assert refused(invoke(*simulate, "--out", tmp_path / "drawn.csv"), "reads the inputs driver, of which the coming")
+    both = tmp_path / "both.csv"
+    both.write_text("series,driver\na,1\nb,1\n")
+    assert refused(invoke(*simulate, "--out", tmp_path / "drawn.csv", "--future", both), "the inputs of 2 series")
+    drawn = []
+    for driver in (0, 1):
+        target = tmp_path / f"drawn-{driver}.csv"
+        future.write_text(f"driver\n{driver}\n0\n0\n")
+        result = invoke(*simulate, "--out", target, "--future", future)
+        assert result.exit_code == 0, result.output
+        drawn.append(pd.read_csv(target)["level"].to_numpy())
+    np.testing.assert_allclose(drawn[1] - drawn[0], [weight, 0, 0] * 2, atol=1e-5)
+
+
+def test_a_run_finds_its_columns_again(tables, tmp_path):
+    """By their names, whatever their order and whatever stands beside them; what is asked for comes first."""
+    draw = np.random.default_rng(1)
+    names, steps = ["when", "station", "deep", "wide", "note"], [6, 5]
+    rows = [
+        [f"2020-01-{day + 1:02}", station, *draw.normal(size=2).round(3), "ok"]
+        for station, count in zip("ab", steps, strict=True)
+        for day in range(count)
+    ]
+    frame = pd.DataFrame(rows, columns=names)
+    frame.to_csv(tmp_path / "first.csv", index=False)
+    frame[["note", "wide", "station", "deep", "when"]].to_csv(tmp_path / "shuffled.csv", index=False)
+    frame[["wide", "station", "deep", "when"]].to_parquet(tmp_path / "shuffled.parquet", index=False)
+    fit = ["fit", "linear-gaussian", "--data", tmp_path / "first.csv", "--out", tmp_path / "run", *SMALL]
+    result = invoke(*fit, "--columns", "deep,wide", "--series", "station", "--time", "when")
+    assert result.exit_code == 0, result.output
+
+    def found(file, *more):
+        evaluated = invoke("evaluate", tmp_path / "run", "--data", tmp_path / file, "--particles", 10, "--json", *more)
+        assert evaluated.exit_code == 0, evaluated.output
+        return json.loads(evaluated.stdout)["seeds"][0]["log_evidence"]
+
+    assert found("first.csv") == found("shuffled.csv") == found("shuffled.parquet")
+    assert found("first.csv", "--columns", "wide,deep") != found("first.csv")
+    states = mcfo.load_run(tmp_path / "run").filter(tmp_path / "shuffled.csv", particles=10)
+    assert states["series"].values.tolist() == ["a", "b"]
+    assert states["dimension"].values.tolist() == ["deep", "wide"]
+    # Other names stand for themselves, and a file that lacks one of them is read as any other.
+    frame.rename(columns={"deep": "first", "wide": "second", "station": "series"}).drop(
+        columns=["note", "when"]
+    ).to_csv(tmp_path / "other.csv", index=False)
+    assert found("other.csv") == found("first.csv")
+    lacking = invoke("evaluate", tmp_path / "run", "--data", tmp_path / "first.csv", "--columns", "deep")
+    assert refused(lacking, "learned from 2 columns of values, but these data have 1")
 
 
 def test_rows_are_steps_if_one_says_so(tables, tmp_path):
@@ -307,3 +362,55 @@ def test_an_error_in_an_own_file_is_reported_at_its_line_by_every_command(tables
         assert refused(invoke(*command), "own.py, line 17, in transition: AttributeError"), command[0]
     for name in ("next.csv", "drawn.csv", "states.nc"):
         assert not (tmp_path / name).exists()
+
+
+def rules_of(run):
+    objective = json.loads((run / "config.json").read_text())["objective"]
+    return objective["theta"]["rule"]["name"], objective["phi"]["rule"]["name"]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "rules"),
+    [
+        ("local-level", [], ("fisher", "dreg")),
+        ("own.py:Drift", [], ("fisher", "dreg")),
+        ("local-level", ["--objective-option", "theta=filter-score"], ("filter-score", "dreg")),
+        ("local-level", ["--window", "8"], ("filter-score", "dreg")),
+        ("local-level", ["--objective", "nasmc"], ("filter-score", "inclusive-kl")),
+        ("deep", [f"--set={name}_units=2" for name in ("emission", "encoder")], ("filter-score", "reparameterised")),
+    ],
+    ids=["named", "own", "chosen", "windows", "other objective", "networks"],
+)
+def test_few_series_are_learned_by_the_likelihoods_gradient(tables, tmp_path, model, options, rules):
+    """Unless one chooses, or the model is a network, which learns by the objective's own rules."""
+    named = tables / model if ":" in model else model
+    data = ["--data", tables / "uneven.csv", "--columns", "level", "--irregular", "rows"]
+    result = invoke("fit", named, *data, "--out", tmp_path / "run", *options, *SMALL)
+    assert result.exit_code == 0, result.output
+    assert rules_of(tmp_path / "run") == rules
+
+
+@pytest.mark.slow
+def test_fit_reaches_the_maximum_likelihood_of_the_nile(tmp_path):
+    """The command as a new user gives it, beside the exact maximum; the filter score fails the same test."""
+    import statsmodels.api as sm
+
+    values = sm.datasets.nile.load_pandas().data["volume"].to_numpy(float)
+    np.savetxt(tmp_path / "nile.csv", values, header="flow", comments="")
+    exact = sm.tsa.UnobservedComponents(values, "local level")
+    exact.ssm.initialize_known(np.array([1000.0]), np.array([[9e4]]))
+    exact.ssm.loglikelihood_burn = 0
+    best = exact.fit(disp=False, method="nm", maxiter=2000, ftol=1e-10, xtol=1e-6)
+    fit = ["fit", "local-level", "--data", tmp_path / "nile.csv", "--devices", 1, "--no-checks"]
+    known = ["--set", "initial_mean=1000", "--set", "initial_variance=9e4"]
+    reached = {}
+    for name, options in {"default": [], "other": ["--objective-option", "theta=filter-score"]}.items():
+        result = invoke(*fit, *known, *options, "--out", tmp_path / name)
+        assert result.exit_code == 0, result.output
+        model = mcfo.load_run(tmp_path / name).choose().model
+        variances = [float(model.emission_noise.matrix[0, 0]), float(model.transition_noise.matrix[0, 0])]
+        reached[name] = variances, best.llf - exact.loglike(variances)
+    variances, below = reached["default"]
+    assert -1e-6 < below < 0.1
+    np.testing.assert_allclose(variances, best.params, rtol=0.25)
+    assert reached["other"][1] > 0.1

@@ -95,6 +95,19 @@ def test_two_halves_are_the_whole(run, tmp_path, learn):
         assert whole != fed(LINES, run, *FEW).stdout.splitlines()
 
 
+def test_values_that_the_model_cannot_explain_are_bad_lines(run, tmp_path):
+    """Also those of which the density alone would say nothing: a Poisson law is evaluated at 1.5 without complaint."""
+    (tmp_path / "counts.csv").write_text("visits\n3\n0\n4\n2\n")
+    fit = ["fit", "poisson-counts", "--data", tmp_path / "counts.csv", "--out", tmp_path / "run", *SMALL]
+    assert invoke(*fit).exit_code == 0
+    for bad in ("-1", "1.5"):
+        result = fed(["3", bad, "2"], tmp_path / "run", *FEW)
+        assert refused(result, f"Line 2 of the stream: visits is {bad}, which is not a count.")
+        assert len(result.stdout.splitlines()) == 1
+        skipped = answers(fed(["3", bad, "null", "2"], tmp_path / "run", *FEW, "--skip-bad"))
+        assert [one.get("step") for one in skipped] == [1, None, 2, 3]
+
+
 def test_what_cannot_be_done_is_refused(run, tmp_path):
     state = tmp_path / "s.npz"
     assert fed(["0.5"], run, *FEW, "--state", state).exit_code == 0

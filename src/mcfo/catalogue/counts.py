@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.catalogue.start import Start, check_between, exogenous, known, observed
-from mcfo.files import InputError
+from mcfo.catalogue.start import Impossible, Start, check_between, exogenous, observed
 from mcfo.models.counts import NegativeBinomialCounts, PoissonCounts
 from mcfo.proposals.base import Bootstrap
 from mcfo.sequences import Sequence
@@ -58,14 +57,8 @@ def _begin(sequences: list[Sequence], gaps: bool, persistence: float, scale: flo
     }
 
 
-def check_counts(name: str, sequences: list[Sequence], options: Mapping[str, Any]) -> None:
-    """Refuses whatever is not 0, 1, 2, ..."""
-    for place, sequence in enumerate(sequences, 1):
-        values = known(sequence)
-        wrong = np.argwhere(~np.isnan(values) & ((values < 0) | (values != np.floor(values))))
-        if len(wrong):
-            step, column = wrong[0]
-            raise InputError(
-                f"Series {place}, step {step + 1}, column {column + 1} of the values: {values[step, column]:g} is not "
-                f"a count. The model {name} wants the whole numbers 0, 1, 2, ...; use another model."
-            )
+def check_counts(name: str, values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
+    """Objects to whatever is not 0, 1, 2, ..."""
+    wrong = ~np.isnan(values) & ((values < 0) | (values != np.floor(values)))
+    remedy = f"is not a count. The model {name} wants the whole numbers 0, 1, 2, ...; use another model."
+    return Impossible.first(wrong, remedy)

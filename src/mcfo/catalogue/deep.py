@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mcfo.catalogue.start import Start, Widths, known, observed
+from mcfo.catalogue.start import Impossible, Start, Widths, observed
 from mcfo.files import InputError
 from mcfo.models.deep import EMISSIONS, DeepMarkov
 from mcfo.proposals.amortised import Amortised
@@ -63,19 +63,12 @@ def deep(
     return Start(model, proposal, ("proposal.centre", "proposal.scale"), {} if emission else {"emission": kind})
 
 
-def check_deep(sequences: list[Sequence], options: Mapping[str, Any]) -> None:
-    if options.get("emission") == "bernoulli":
-        check_binary(sequences, "The emission bernoulli wants these two; use emission=gaussian.")
+def check_deep(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
+    if options.get("emission") != "bernoulli":
+        return None
+    return check_binary(values, "The emission bernoulli wants these two; use emission=gaussian.")
 
 
-def check_binary(sequences: list[Sequence], remedy: str) -> None:
-    """Refuses values that are neither zero nor one."""
-    for place, sequence in enumerate(sequences, 1):
-        values = known(sequence)
-        wrong = np.argwhere(~np.isnan(values) & ~np.isin(values, (0, 1)))
-        if len(wrong):
-            step, column = wrong[0]
-            raise InputError(
-                f"Series {place}, step {step + 1}, column {column + 1} of the values: {values[step, column]:g} is "
-                f"neither 0 nor 1. {remedy}"
-            )
+def check_binary(values: np.ndarray, remedy: str) -> Impossible | None:
+    """Objects to values that are neither zero nor one."""
+    return Impossible.first(~np.isnan(values) & ~np.isin(values, (0, 1)), f"is neither 0 nor 1. {remedy}")

@@ -5,21 +5,28 @@ from __future__ import annotations
 import inspect
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from mcfo.catalogue.counts import check_counts, negative_binomial_counts, poisson_counts
 from mcfo.catalogue.deep import check_deep, deep
 from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.recurrent import check_recurrent, srnn, vrnn
-from mcfo.catalogue.start import Start, Widths
+from mcfo.catalogue.start import Impossible, Start, Widths, known
 from mcfo.catalogue.volatility import stochastic_volatility
 from mcfo.data.tables import Table
 from mcfo.files import InputError
 from mcfo.sequences import Sequence
 from mcfo.suggestions import nearest
 
+LIKELIHOOD: Mapping[str, str] = MappingProxyType({"theta": "fisher-lag-50", "phi": "dreg"})
+"""Rules that ascend the likelihood. The filter score would not do for a few series of a model with a handful of
+parameters: of a local level it knows only the sum of both variances, so that it drifts along what it cannot tell apart.
+The lag bounds the variance over long series, and most models have forgotten by then."""
 _WANTED = {int: "a whole number", Widths: "positive whole numbers with commas between them, such as 64,32"}
 
 
@@ -32,7 +39,10 @@ class Entry:
     - `proposal`: what proposes unless one's own is given.
     - `gaps`: whether it can read the time since the step before as its first input.
     - `inputs`: whether it can read other inputs.
-    - `check`: refuses series that the model with these options cannot explain, whatever its parameters are.
+    - `rules`: by which gradients `mcfo fit` learns it, unless one says otherwise; networks learn from many series, by
+      the objective's own.
+    - `check`: the first value of a series, (steps, columns) with NaN for what is missing, that the model with these
+      options cannot explain; None where it can explain all.
     """
 
     summary: str
@@ -41,7 +51,8 @@ class Entry:
     proposal: str
     gaps: bool = False
     inputs: bool = False
-    check: Callable[[list[Sequence], Mapping[str, Any]], None] = lambda sequences, options: None
+    rules: Mapping[str, str] = field(default_factory=lambda: LIKELIHOOD)
+    check: Callable[[np.ndarray, Mapping[str, Any]], Impossible | None] = lambda values, options: None
 
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The options with their types and defaults."""
@@ -129,6 +140,7 @@ CATALOGUE: dict[str, Entry] = {
             "network_seed": _RECURRENT["network_seed"],
         },
         "amortised: networks that read the observation, learned",
+        rules={},
         check=check_deep,
     ),
     "vrnn": Entry(
@@ -136,6 +148,7 @@ CATALOGUE: dict[str, Entry] = {
         vrnn,
         _RECURRENT,
         "recurrent: a network that corrects the prior, learned",
+        rules={},
         check=check_recurrent,
     ),
     "srnn": Entry(
@@ -143,6 +156,7 @@ CATALOGUE: dict[str, Entry] = {
         srnn,
         _RECURRENT,
         "recurrent: a network that corrects the prior, learned",
+        rules={},
         check=check_recurrent,
     ),
 }
@@ -158,7 +172,15 @@ def entry(name: str) -> Entry:
 
 def check(name: str, sequences: list[Sequence], options: Mapping[str, Any]) -> None:
     """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
-    entry(name).check(sequences, options)
+    refuses = entry(name).check
+    for place, sequence in enumerate(sequences, 1):
+        values = known(sequence)
+        found = refuses(values, options)
+        if found is not None:
+            raise InputError(
+                f"Series {place}, step {found.step + 1}, column {found.column + 1} of the values: "
+                f"{values[found.step, found.column]:g} {found.words}"
+            )
 
 
 def make(
@@ -191,8 +213,8 @@ def begin(name: str, data: Table | Sequence | list[Sequence], **options: Any) ->
     """A model of the catalogue with its proposal, begun near the data: what `mcfo fit NAME` begins with.
 
         table = mcfo.read_series("series.csv")
-        start = mcfo.begin("local-level", table)
-        mcfo.fit(start.model, start.proposal, table.sequences, objective=mcfo.mcfo(50), fixed=start.fixed)
+        model, proposal, fixed, _ = mcfo.begin("local-level", table)
+        mcfo.fit(model, proposal, table.sequences, objective=mcfo.mcfo(50, theta="fisher"), fixed=fixed)
 
     **Arguments:**
 

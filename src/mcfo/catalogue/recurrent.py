@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from mcfo.catalogue.deep import check_binary
-from mcfo.catalogue.start import Start, observed
+from mcfo.catalogue.start import Impossible, Start, observed
 from mcfo.files import InputError
 from mcfo.models.recurrent import SRNN, VRNN
 from mcfo.proposals.recurrent import RecurrentProposal
@@ -60,5 +60,5 @@ vrnn = partial(_begin, VRNN)
 srnn = partial(_begin, SRNN)
 
 
-def check_recurrent(sequences: list[Sequence], options: Mapping[str, Any]) -> None:
-    check_binary(sequences, "The recurrent models want zeros and ones; for real numbers use the model deep.")
+def check_recurrent(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
+    return check_binary(values, "The recurrent models want zeros and ones; for real numbers use the model deep.")

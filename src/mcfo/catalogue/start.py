@@ -29,6 +29,22 @@ class Start(NamedTuple):
     chosen: Mapping[str, str] = MappingProxyType({})
 
 
+class Impossible(NamedTuple):
+    """A value that a model cannot explain, whatever its parameters are: where it stands, and what is wrong with it."""
+
+    step: int
+    column: int
+    words: str
+
+    @classmethod
+    def first(cls, wrong: np.ndarray, words: str) -> Impossible | None:
+        """Of a series, where (steps, columns) says what is wrong; None where nothing is."""
+        if not wrong.any():
+            return None
+        step, column = np.argwhere(wrong)[0]
+        return cls(int(step), int(column), words)
+
+
 class Widths(tuple[int, ...]):
     """Units of the layers of a network, on the command line 64,32."""
 

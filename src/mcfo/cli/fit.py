@@ -1,6 +1,7 @@
 """`mcfo fit`: learn a model from a file."""
 
 import hashlib
+import inspect
 import shlex
 import sys
 from pathlib import Path
@@ -53,7 +54,7 @@ def fit(
         list[str] | None, typer.Option("--set", help="An option of the model, name=value; several times.")
     ] = None,
     objective_option: Annotated[
-        list[str] | None, typer.Option(help="An option of the objective, name=value: phi=dreg, sweeps=5.")
+        list[str] | None, typer.Option(help="An option of the objective, name=value: theta=fisher, sweeps=5.")
     ] = None,
     optimiser_option: Annotated[list[str] | None, typer.Option(help="An option of the optimiser, name=value.")] = None,
     schedule_option: Annotated[list[str] | None, typer.Option(help="An option of the schedule, name=value.")] = None,
@@ -151,7 +152,7 @@ def fit(
                 start,
                 sequences,
                 held_out,
-                _objective(objective, particles, asked["objective"]),
+                _objective(objective, particles, _rules(model, own, window), asked["objective"]),
                 out=out,
                 tensorboard=tensorboard,
                 about={
@@ -160,6 +161,8 @@ def fit(
                     "proposal": _about(proposal, True) if proposal else {},
                     "data": str(data),
                     "columns": None if data.suffix.lower() == ".npz" else table.columns,
+                    "series_column": series,
+                    "time_column": time,
                     "inputs": table.inputs or ([] if gaps else None),
                     "unit": table.unit,
                     "image": None if table.image is None else list(table.image),
@@ -172,8 +175,7 @@ def fit(
             )
             if checks:
                 _check(fitted, out, held_out or sequences, table.columns)
-            again = {"--model": model if own else None, "--proposal": proposal}
-            _show(fitted, out, data, again | {"--columns": columns, "--series": series, "--time": time})
+            _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Go on with the same command and --resume; the run is in {out}.", file=sys.stderr)
         raise typer.Exit(130) from None
@@ -195,6 +197,7 @@ def _read(
 ) -> tuple[Any, list | None]:
     """The series to learn from, as a table, and those that are held out; `model` is one of the catalogue."""
     from mcfo.catalogue.entries import entry
+    from mcfo.data.columns import Usual
     from mcfo.data.tables import read_series
     from mcfo.training.reading import timed
 
@@ -206,7 +209,7 @@ def _read(
     if validation is not None:
         if holdout:
             raise InputError("--holdout and --validation both name held-out series. Give one of them.")
-        held_out = read_series(validation, **columns)
+        held_out = read_series(validation, **columns, usual=Usual(table.columns))
         return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).sequences
     if not holdout:
         return table, None
@@ -246,10 +249,23 @@ def _start(
     return start._replace(fixed=tuple(path for path in start.fixed if path.startswith("model")))
 
 
-def _objective(name: str, particles: int, options: dict[str, str]) -> Any:
-    from mcfo.objectives.named import objective
+def _rules(model: str, own: bool, window: int | None) -> dict[str, str]:
+    """By which gradients a model is learned, unless one says otherwise."""
+    from mcfo.catalogue.entries import LIKELIHOOD, entry
 
-    known = {"particles": particles} if name != "elbo" else {}
+    rules = LIKELIHOOD if own else entry(model).rules
+    # A rule over whole paths cannot be cut into windows.
+    return {side: rule for side, rule in rules.items() if side == "phi" or window is None}
+
+
+def _objective(name: str, particles: int, rules: dict[str, str], options: dict[str, str]) -> Any:
+    """The objective of this name; `rules` as far as it leaves the choice and `options` do not choose."""
+    from mcfo.objectives.named import OBJECTIVES, objective
+
+    known: dict[str, Any] = {"particles": particles} if name != "elbo" else {}
+    if name in OBJECTIVES:
+        takes = inspect.signature(OBJECTIVES[name]).parameters
+        known |= {side: rule for side, rule in rules.items() if side in takes}
     try:
         return objective(name, **known | {option: as_value(value) for option, value in options.items()})
     except (TypeError, ValueError) as error:

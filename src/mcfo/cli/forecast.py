@@ -75,8 +75,7 @@ def forecast(
     with messages():
         table = _read(run, data, asked, steps_per_quarter)
         sizes = steps, particles, draws, seed
-        coming = None if future is None else (future, {"series": series, "time": time})
-        _forecast(run, data, table, only, (model, proposal), run_seed, sizes, kept, steps_per_quarter, coming)
+        _forecast(run, data, table, only, (model, proposal), run_seed, sizes, kept, steps_per_quarter, future)
 
 
 def _read(run: Path, data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
@@ -100,7 +99,7 @@ def _forecast(
     sizes: tuple[int, int, int, int],
     kept: Kept,
     steps_per_quarter: int,
-    coming: tuple[Path, dict[str, Any]] | None,
+    future: Path | None,
 ) -> None:
     import jax
     import numpy as np
@@ -109,13 +108,12 @@ def _forecast(
 
     from mcfo.data.music.midi import write_midi
     from mcfo.data.predictions import LEVELS, write_predictions
-    from mcfo.data.tables import read_series
     from mcfo.inference.applied import future_arrays
     from mcfo.inference.datasets import make_dataset, write_netcdf
     from mcfo.sequences import stack
     from mcfo.smc.filter import SMC
     from mcfo.smc.forecast import forecast as compute
-    from mcfo.training.inputs import coming_inputs
+    from mcfo.training.inputs import coming_inputs, read_future
     from mcfo.training.saved import load_run
 
     steps, particles, draws, seed = sizes
@@ -127,10 +125,8 @@ def _forecast(
     kept.check_music(_past(table.sequences[places[0]]), str(data))
     saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
     learned = saved.choose(run_seed)
-    if coming is not None and not saved.inputs.names:
-        raise InputError(f"--future is for models that read inputs, but the one in {run} reads none. Leave it out.")
-    future = None if coming is None else read_series(coming[0], values=saved.inputs.names, **coming[1])
-    driven = [coming_inputs(saved.inputs, steps, future, table.names[place]) for place in places]
+    coming = read_future(future, run, saved.inputs)
+    driven = [coming_inputs(saved.inputs, steps, coming, table.names[place]) for place in places]
     # Padded to one length, so that one program serves all of them.
     batch = stack([table.sequences[place] for place in places])
     found, shown, whole = [], [], []
@@ -247,13 +243,15 @@ def _draw_fans(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
 
     fans = []
     for place, one in shown:
-        past = _past(table.sequences[place])[-_PAST:]
+        whole = _past(table.sequences[place])
+        past = whole[-_PAST:]
         low, quarter, _, three, high = np.asarray(one.quantiles((0.05, 0.25, 0.5, 0.75, 0.95)))
         mean = np.asarray(one.mean)
         for number, column in enumerate(table.columns):
             title = column if len(table.names) == 1 else f"{column}, series {table.names[place]}"
             bands = ((0.9, low[:, number], high[:, number]), (0.5, quarter[:, number], three[:, number]))
-            fans.append(Fan(title, past[:, number], mean[:, number], bands))
+            begins = len(whole) - len(past) + 1
+            fans.append(Fan(title, past[:, number], mean[:, number], bands, begins=begins))
     draw_fans(plot, fans[: 2 * SHOWN])
 
 

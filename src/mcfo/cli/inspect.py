@@ -142,20 +142,14 @@ def _draw(plot: Path, table: Any) -> None:
     import numpy as np
 
     from mcfo.data.inspection import values_of
+    from mcfo.reports.axes import axis_title
     from mcfo.reports.overview import Panel, draw_overview
 
-    dates = table.spans is not None and table.spans[0].origin is not None
-    panels = []
+    moments, panels = table.moments, []
     for place, (name, sequence) in enumerate(zip(table.names, table.sequences, strict=True)):
         values = values_of(sequence)
-        places = np.arange(1, len(values) + 1)
-        if table.times is not None and table.spans is not None:
-            places, origin = table.times[place], table.spans[place].origin
-            if origin is not None:
-                start = np.datetime64(origin.replace(tzinfo=None), "s")
-                places = start + np.round(places).astype("timedelta64[s]")
+        places = np.arange(1, len(values) + 1) if moments is None else moments[place]
         for number, column in enumerate(table.columns[: 2 * SHOWN]):
             title = column if len(table.names) == 1 else f"{column}, series {name}"
             panels.append(Panel(title, places, values[:, number]))
-    axis = "step" if table.times is None else "date" if dates else "time since the first row"
-    draw_overview(plot, panels[: 2 * SHOWN], axis=axis)
+    draw_overview(plot, panels[: 2 * SHOWN], axis=axis_title(None if moments is None else moments[0]))

@@ -47,6 +47,9 @@ def _show(name: str) -> None:
     console = Console()
     print(f"{name}: {found.summary}.\n")
     print(f"Proposal: {found.proposal}.")
+    if found.rules:
+        chosen = " ".join(f"--objective-option {side}={rule}" for side, rule in found.rules.items())
+        print(f"Learned by maximum likelihood unless you choose: {chosen}.")
     reads = [
         *(["columns named by --inputs"] if found.inputs else []),
         *(["the time between rows, where it is uneven (--irregular)"] if found.gaps else []),
@@ -59,7 +62,7 @@ def _show(name: str) -> None:
         table.add_row(option, _default(parameter.default), found.options[option])
     console.print(table)
     print(f"mcfo fit {name} --data series.csv --out run")
-    print("Equations, starting values and an example: docs/models.md")
+    print(f"Equations, starting values and an example: docs/models/{name}.md")
 
 
 def _default(value: Any) -> str:

@@ -42,13 +42,17 @@ def simulate(
     run_seed: RunSeed = None,
     model: OwnModel = None,
     proposal: OwnProposal = None,
+    future: Annotated[
+        Path | None,
+        typer.Option(help="The inputs of a model that reads some: a table of them, one row for each step."),
+    ] = None,
 ) -> None:
     """Draw series from a learned model: a file that mcfo reads, a picture, and music."""
     kept = Kept(out, plot, _numbered(midi, count))
     kept.check("the series")
     exists(run)
     with messages():
-        _simulate(run, steps, count, seed, run_seed, (model, proposal), kept, steps_per_quarter)
+        _simulate(run, steps, count, seed, run_seed, (model, proposal), kept, steps_per_quarter, future)
 
 
 def _numbered(midi: Path | None, count: int) -> tuple[Path, ...]:
@@ -68,6 +72,7 @@ def _simulate(
     own: tuple[str | None, str | None],
     kept: Kept,
     steps_per_quarter: int,
+    future: Path | None,
 ) -> None:
     import jax
     import numpy as np
@@ -79,7 +84,7 @@ def _simulate(
     from mcfo.inference.datasets import make_dataset, write_netcdf
     from mcfo.models.simulation import beginning
     from mcfo.sequences import Sequence
-    from mcfo.training.inputs import coming_inputs
+    from mcfo.training.inputs import coming_inputs, read_future
     from mcfo.training.saved import load_run
 
     console = Console()
@@ -87,14 +92,19 @@ def _simulate(
     kept.check_film(saved.image)
     learned = saved.choose(run_seed)
     keys = jax.random.split(jax.random.key(seed), count)
-    # Of a model that reads the time between rows, each step is one unit of it.
-    inputs = None if saved.inputs.names else coming_inputs(saved.inputs, steps)
-    inputs = None if inputs is None else jax.numpy.asarray(inputs)
+    coming = read_future(future, run, saved.inputs)
+    if coming is not None and len(coming.names) > 1:
+        raise InputError(
+            f"{future} has the inputs of {len(coming.names)} series, but all that are drawn share theirs. Give those "
+            "of one series."
+        )
+    inputs = coming_inputs(saved.inputs, steps, coming)
+    inputs = None if inputs is None else jax.numpy.asarray(inputs, float)
     try:
         with console.status(f"Drawing {count} series of {steps} steps"):
             paths = jax.lax.map(lambda key: beginning(learned.model, inputs, jax.random.split(key, steps)), keys)
     except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"The model in {run} cannot make series without inputs: {error}") from error
+        raise InputError(f"The model in {run} cannot make series: {error}") from error
     values = np.asarray(paths.observations)
     kept.check_music(values, f"the model in {run}")
     if kept.out is not None:

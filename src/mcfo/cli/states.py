@@ -158,7 +158,10 @@ def _apply(
         raise InputError(f"{plot}: these are no series of pictures, so that nothing moves. Draw a .png.")
     places = places_of(table.names, only, data)
     chosen = Named(
-        [table.sequences[place] for place in places], [table.names[place] for place in places], table.columns
+        [table.sequences[place] for place in places],
+        [table.names[place] for place in places],
+        table.columns,
+        None if table.moments is None else [table.moments[place] for place in places],
     )
     saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
     learned = saved.choose(run_seed)

@@ -69,8 +69,8 @@ def _make(
     particles: int,
     levels: tuple[float, ...],
     rules: dict[str, Any] | None,
-) -> tuple[Any, list[str], Any, dict[str, Any]]:
-    """A stream before its first observation, the names of its columns, what drives it, and what tells it apart."""
+) -> tuple[Any, Any, dict[str, Any]]:
+    """A stream before its first observation, the run that it is of, and what tells it apart."""
     import jax
 
     from mcfo import online
@@ -99,7 +99,7 @@ def _make(
         raise
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"The model in {run} cannot be streamed: {error}") from error
-    return state, saved.columns, saved.inputs, {"model": digest(Modules(learned.model, learned.proposal)), "seed": seed}
+    return state, saved, {"model": digest(Modules(learned.model, learned.proposal)), "seed": seed}
 
 
 class _Stopped(Exception):
@@ -115,14 +115,14 @@ class _Stream:
     def __init__(
         self,
         state: Any,
-        columns: list[str],
-        inputs: Any,
+        saved: Any,
         about: dict[str, Any],
         path: Path | None,
         every: int | None,
         skip_bad: bool,
     ):
-        self.state, self.columns, self.inputs, self.about = state, columns, inputs, about
+        self.state, self.saved, self.about = state, saved, about
+        self.columns, self.inputs = saved.columns, saved.inputs
         self.path, self.every, self.skip_bad = path, every, skip_bad
         self.waiting = self.stopped = False
 
@@ -173,6 +173,7 @@ class _Stream:
         try:
             inputs = self.inputs
             read = read_line(line, self.columns, inputs.names, timed=inputs.unit is not None)
+            self.saved.check(read.values)
             later, output = online.step(self.state, read.values, inputs=read.inputs)
         except InputError as error:
             if not self.skip_bad:

@@ -34,6 +34,7 @@ class Clock:
             kinds = (("a number", read_number), ("an ISO date", read_date))
             self.kind, self._read = next((kind for kind in kinds if kind[1](cell)), ("text", None))
         if self._read is None:
+            _refuse_date(cell)
             return math.nan
         time = self._read(cell)
         if time is None:
@@ -70,6 +71,15 @@ class Clock:
         raise ValueError(
             f"the time {cell} comes after {last_cell} ({self._unit} {last_line}) in series {series!r}, but times must "
             "increase. Sort the rows of each series by time; if the column is a measurement, name it among the values."
+        )
+
+
+def _refuse_date(text: str) -> None:
+    """Of months by name nobody expects an order; of a date one does."""
+    if re.match(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}(?!\d)", text):
+        raise ValueError(
+            f"{text!r} looks like a date, but is no ISO date, so that nobody can tell whether times increase. Write "
+            "the year first, 2020-01-31; or name the columns of values and leave this one out."
         )
 
 

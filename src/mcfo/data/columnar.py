@@ -81,6 +81,7 @@ def read_netcdf(path: Path, wanted: Wanted) -> RawSeries:
         raise InputError(
             f"{path} is damaged, or no NetCDF file ({type(error).__name__}: {reason}). Write it again."
         ) from error
+    wanted = wanted.found_in([*map(str, data.sizes), *map(str, data.variables)])
     columns = _netcdf_columns(path, data, wanted)
     layout = choose(path, [*columns], wanted)
     names = [*columns]

@@ -1,5 +1,7 @@
 """Tables with named columns: which column is what, and the series in their rows."""
 
+from __future__ import annotations
+
 import math
 import re
 from array import array
@@ -20,13 +22,33 @@ SERIES = ("series",)
 TIMES = ("time", "date", "t")
 
 
+class Usual(NamedTuple):
+    """Names that are known from elsewhere: those of what a model learned from. They are taken where a file has them."""
+
+    values: Listing[str] | None = None
+    series: str | None = None
+    time: str | None = None
+
+
 class Wanted(NamedTuple):
-    """The columns that were asked for by name; None where none was."""
+    """The columns that were asked for by name; None where none was, so that a usual one may be taken."""
 
     values: Listing[str] | None = None
     series: str | None = None
     time: str | None = None
     inputs: Listing[str] | None = None
+    usual: Usual = Usual()
+
+    def found_in(self, names: Listing[str]) -> Wanted:
+        """With those of the usual names that are among these, and that were not asked for as something else."""
+        asked = {self.series, self.time, *(self.values or ()), *(self.inputs or ())}
+        free = {name for name in names if name not in asked}
+        values, series, time = self.usual
+        return self._replace(
+            values=values if self.values is None and values and free.issuperset(values) else self.values,
+            series=series if self.series is None and series in free else self.series,
+            time=time if self.time is None and time in free else self.time,
+        )
 
 
 class Layout(NamedTuple):
@@ -47,6 +69,7 @@ class Layout(NamedTuple):
 def choose(path: Path, header: Listing[str], wanted: Wanted) -> Layout:
     """Finds the columns that were asked for, and takes those with the usual names for series and times."""
     header = list(header)
+    wanted = wanted.found_in(header)
 
     def find(name: str) -> int:
         if name not in header:
@@ -160,7 +183,8 @@ def _number(cell: str, largest: float, missing: str) -> float:
         hint = " Write decimals with a point." if re.fullmatch(r"[+-]?\d*,\d+", cell) else ""
         raise ValueError(
             f"{cell!r} is not a number.{hint} Correct it, or {missing} if the value is missing; if the "
-            "column holds text, name the columns to read without it."
+            "column holds text, name the columns of values without it (--columns), or say that it tells series apart "
+            "(--series)."
         )
     if -largest <= number <= largest or math.isnan(number):
         return number

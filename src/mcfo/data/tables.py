@@ -12,7 +12,7 @@ import numpy as np
 
 from mcfo.data.archives import read_npz
 from mcfo.data.columnar import read_netcdf, read_parquet
-from mcfo.data.columns import Wanted
+from mcfo.data.columns import Usual, Wanted
 from mcfo.data.delimited import DELIMITERS, read_csv
 from mcfo.data.raw import RawSeries, Span
 from mcfo.data.spacing import Spacing, spacing
@@ -47,6 +47,13 @@ class Table(NamedTuple):
         """How far the times lie apart; None where nothing is known of it."""
         return None if self.times is None or self.spans is None else spacing(self.times, self.spans)
 
+    @property
+    def moments(self) -> list[np.ndarray] | None:
+        """When each step of each series was, dates or numbers as in the file; None where nothing is known of it."""
+        if self.times is None or self.spans is None:
+            return None
+        return [_moments(elapsed, span) for elapsed, span in zip(self.times, self.spans, strict=True)]
+
     def with_gaps(self, unit: float | None = None) -> "Table":
         """The same series with the time since the row before as the first input: one at the first row, where there is
         none before.
@@ -73,13 +80,21 @@ class Table(NamedTuple):
         return self._replace(sequences=sequences, unit=unit)
 
 
+def _moments(elapsed: np.ndarray, span: Span) -> np.ndarray:
+    if span.origin is None:
+        return float(span.first) + elapsed
+    begins = np.datetime64(span.origin.replace(tzinfo=None), "us")
+    return begins + np.round(1e6 * elapsed).astype("timedelta64[us]")
+
+
 def read_series(
-    path: Path,
+    path: str | Path,
     *,
     values: Listing[str] | None = None,
     series: str | None = None,
     time: str | None = None,
     inputs: Listing[str] | None = None,
+    usual: Usual | None = None,
 ) -> Table:
     """Reads and checks the series of a file; every problem is an [`InputError`][] with its place.
 
@@ -94,13 +109,15 @@ def read_series(
     - `series`: the column that tells series apart; `series`, unless given.
     - `time`: the column that must increase within a series; `time`, `date` or `t`, unless given.
     - `inputs`: columns that drive the model and are not explained by it; none of their cells may be missing.
+    - `usual`: names to take instead of these defaults, as far as the file has them.
     """
+    path = Path(path)
 
     def listed(names: Listing[str] | None) -> Listing[str] | None:
         return [names] if isinstance(names, str) else names
 
     try:
-        raw = _read(path, Wanted(listed(values), series, time, listed(inputs)))
+        raw = _read(path, Wanted(listed(values), series, time, listed(inputs), usual or Usual()))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
     return Table(_sequences(path, raw), raw.names, raw.columns, raw.image, raw.input_names, raw.times, raw.spans)
@@ -120,7 +137,7 @@ def _read(path: Path, wanted: Wanted) -> RawSeries:
         return read_netcdf(path, wanted)
     if ending == ".npz":
         for name, given in wanted._asdict().items():
-            if given is not None:
+            if given is not None and name != "usual":
                 raise InputError(
                     f"The option {name} is about the columns of a CSV, Parquet or NetCDF file, but the arrays in "
                     f"{path} have no names of columns. Leave it out, or write the series as CSV."

@@ -31,11 +31,12 @@ Progress = Callable[[list[int]], Any]
 
 
 class Named(NamedTuple):
-    """Series with their names and those of their columns."""
+    """Series with their names and those of their columns, and when each step was, if that is known."""
 
     sequences: list[Sequence]
     names: list[str]
     columns: list[str]
+    moments: list[np.ndarray] | None = None
 
 
 def named(data: Any) -> Named:
@@ -43,7 +44,7 @@ def named(data: Any) -> Named:
     if isinstance(data, str | Path):
         data = read_series(Path(data))
     if isinstance(data, Table | Named):
-        return Named(list(data.sequences), list(data.names), list(data.columns))
+        return Named(list(data.sequences), list(data.names), list(data.columns), data.moments)
     if isinstance(data, Sequence):
         data = [data] if data.observations.ndim == 2 else _unstacked(data)
     elif not (isinstance(data, list | tuple) and data and all(isinstance(one, Sequence) for one in data)):
@@ -200,6 +201,7 @@ def _dataset(
         levels=checked_levels(levels),
         lengths=lengths,
         attributes={"kind": kind, **about},
+        moments=None if kind == "forecast" else data.moments,
     )
 
 

@@ -57,10 +57,12 @@ def make_dataset(
     lengths: Listing[int],
     attributes: Mapping[str, Any],
     levels: Listing[float] = (),
+    moments: Listing[np.ndarray] | None = None,
 ) -> xarray.Dataset:
     """One data set for several series, the arrays of each given by name; NaN after the end of those that are shorter.
 
-    `length` says how many steps each has. Times are the numbers of the steps, from 1.
+    `length` says how many steps each has. Times are the numbers of the steps, from 1, because each series has dates of
+    its own: the coordinate `moment` has those, if they are given.
     """
     import xarray
 
@@ -85,12 +87,16 @@ def make_dataset(
     }
     used = {name: values for name, values in coordinates.items() if name in sizes}
     length = ("series", np.asarray(lengths, np.int32), {"long_name": "steps of the series"})
-    return xarray.Dataset(variables, {**used, "length": length}, dict(attributes))
+    beside: dict[str, Any] = {"length": length}
+    if moments is not None:
+        stacked = np.stack([_lengthened(array, longest) for array in moments])
+        beside["moment"] = (("series", "time"), stacked, {"long_name": "when the step was"})
+    return xarray.Dataset(variables, {**used, **beside}, dict(attributes))
 
 
 def _lengthened(array: np.ndarray, steps: int) -> np.ndarray:
     extra = [(0, steps - len(array)), *[(0, 0)] * (array.ndim - 1)]
-    return np.pad(array, extra, constant_values=np.nan)
+    return np.pad(array, extra, constant_values=np.datetime64("NaT") if array.dtype.kind == "M" else np.nan)
 
 
 def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:

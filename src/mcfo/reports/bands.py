@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mcfo.files import write_atomically
+from mcfo.reports.axes import axis_title, mark_dates
 
 _OBSERVED, _OF_STATES, _OF_OBSERVATIONS = "black", "#d55e00", "#0072b2"
 
@@ -22,6 +23,7 @@ class Bands(NamedTuple):
     - `mean`: of every step.
     - `bands`: (low, high) of every step with their probability, the widest first.
     - `gaps`: whether the missing values stand out.
+    - `places`: where the steps stand, dates or numbers; their own numbers if it is None.
     """
 
     title: str
@@ -29,6 +31,7 @@ class Bands(NamedTuple):
     bands: tuple[tuple[float, np.ndarray, np.ndarray], ...]
     observed: np.ndarray | None = None
     gaps: bool = False
+    places: np.ndarray | None = None
 
 
 def draw_bands(path: Path, panels: Listing[Bands]) -> Path:
@@ -37,7 +40,7 @@ def draw_bands(path: Path, panels: Listing[Bands]) -> Path:
     figure, axes = plt.subplots(len(panels), 1, figsize=(7.5, height), layout="constrained", squeeze=False)
     labels: dict[str, Any] = {}
     for axis, panel in zip(axes[:, 0], panels, strict=True):
-        times = np.arange(1, len(panel.mean) + 1)
+        times = np.arange(1, len(panel.mean) + 1) if panel.places is None else panel.places
         colour = _OF_STATES if panel.observed is None else _OF_OBSERVATIONS
         what = "state" if panel.observed is None else "observation"
         for number, (probability, low, high) in enumerate(panel.bands):
@@ -54,9 +57,10 @@ def draw_bands(path: Path, panels: Listing[Bands]) -> Path:
         axis.spines[["top", "right"]].set_visible(False)
         axis.tick_params(labelsize=8)
         axis.margins(x=0.01)
+        mark_dates(axis, times)
         for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             labels.setdefault(label, handle)
-    axes[-1, 0].set_xlabel("step", fontsize=9)
+    axes[-1, 0].set_xlabel(axis_title(panels[-1].places), fontsize=9)
     figure.legend(list(labels.values()), list(labels), loc="outside upper center", ncols=4, fontsize=8, frameon=False)
     content = io.BytesIO()
     figure.savefig(content, dpi=130, format="png")
@@ -72,6 +76,7 @@ def panels_of(dataset, places: Listing[int], *, gaps: bool) -> list[Bands]:
     found = []
     for place in places:
         one = dataset.isel(series=place, time=slice(0, int(dataset["length"].values[place])))
+        when = one["moment"].values if "moment" in one.coords else None
         of_series = "" if dataset.sizes["series"] == 1 else f", series {one['series'].item()}"
         for kind, dimension in (("observation", "dimension"), ("latent", "latent")):
             for number, name in enumerate(one[dimension].values):
@@ -81,5 +86,5 @@ def panels_of(dataset, places: Listing[int], *, gaps: bool) -> list[Bands]:
                 )
                 observed = one["observation"].values[:, number] if kind == "observation" else None
                 title = f"{name}{of_series}"
-                found.append(Bands(title, one[f"{kind}_mean"].values[:, number], bands, observed, gaps))
+                found.append(Bands(title, one[f"{kind}_mean"].values[:, number], bands, observed, gaps, when))
     return found

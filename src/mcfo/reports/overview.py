@@ -11,6 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mcfo.files import write_atomically
+from mcfo.reports.axes import mark_dates
 
 _LINE, _MISSING = "#0072b2", "#d55e00"
 
@@ -50,6 +51,7 @@ def draw_overview(path: Path, panels: Listing[Panel], *, axis: str) -> Path:
         area.set_title(panel.title, fontsize=9, loc="left")
         area.spines[["top", "right"]].set_visible(False)
         area.tick_params(labelsize=8)
+        mark_dates(area, panel.places)
         if place == len(panels) - 1:
             area.set_xlabel(axis, fontsize=9)
     found = dict(pair[::-1] for area in axes[:, 0] for pair in zip(*area.get_legend_handles_labels(), strict=True))

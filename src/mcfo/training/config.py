@@ -13,6 +13,7 @@ from mcfo.training.buckets import Buckets, steps_of
 from mcfo.training.parameters import describe, digest, named_arrays
 from mcfo.training.trainer import Trainer
 
+_OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit")
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
@@ -22,8 +23,9 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
     **Arguments:**
 
     - `about`: what the caller knows beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
-      (files), "columns" (their names), "image" (height and width of pictures), "inputs" (their names), "unit" (the
-      time of one step, where the first input is the time since the step before), "command".
+      (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of pictures),
+      "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
+      "command".
     """
     modules, objective = trainer.modules, trainer.objective
     return {
@@ -54,7 +56,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "window": objective.window,
         },
         "data": _data(trainer.data, about.get("data"))
-        | {name: about[name] for name in ("columns", "image", "inputs", "unit") if about.get(name) is not None},
+        | {name: about[name] for name in _OF_DATA if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
         "settings": trainer.settings.as_data(),
         "optimiser": trainer.optimiser_digest(),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mcfo.data.columns import Usual
 from mcfo.data.tables import Table, read_series
 from mcfo.files import InputError, inside
 from mcfo.suggestions import nearest
@@ -16,10 +17,11 @@ from mcfo.suggestions import nearest
 
 class Inputs(NamedTuple):
     """What drives a model: named columns, and before them the time since the step before, in this unit, if it is not
-    None."""
+    None; and the columns that it learned from, by which its data are found in other files too."""
 
     names: list[str]
     unit: float | None
+    usual: Usual = Usual()
 
     @classmethod
     def of(cls, config: Any) -> Inputs:
@@ -27,7 +29,14 @@ class Inputs(NamedTuple):
         names, unit = inside(config, "data", "inputs"), inside(config, "data", "unit")
         known = isinstance(names, list) and all(isinstance(name, str) for name in names)
         timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
-        return cls(names if known else [], float(unit) if timed else None)
+        columns, series, time = (inside(config, "data", name) for name in ("columns", "series_column", "time_column"))
+        listed = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
+        usual = Usual(
+            columns if listed else None,
+            series if isinstance(series, str) else None,
+            time if isinstance(time, str) else None,
+        )
+        return cls(names if known else [], float(unit) if timed else None, usual)
 
     @property
     def size(self) -> int:
@@ -47,14 +56,24 @@ class Inputs(NamedTuple):
         series: str | None = None,
         time: str | None = None,
     ) -> Table:
-        """The series of a file with these inputs. The rest is as in [`read_series`][]."""
+        """The series of a file with these inputs; where no columns are named, with those that the model learned from.
+        The rest is as in [`read_series`][]."""
         path = Path(path)
         named = self.names if self.names and path.suffix.lower() != ".npz" else None
-        table = read_series(path, values=values, series=series, time=time, inputs=named)
+        table = read_series(path, values=values, series=series, time=time, inputs=named, usual=self.usual)
         return table if self.unit is None else table.with_gaps(self.unit)
 
 
 NO_INPUTS = Inputs([], None)
+
+
+def read_future(path: Path | None, run: Path, inputs: Inputs) -> Table | None:
+    """The table of a model's inputs in the time to come; its series and times are found as those of the data were."""
+    if path is None:
+        return None
+    if not inputs.names:
+        raise InputError(f"--future is for models that read inputs, but the one in {run} reads none. Leave it out.")
+    return read_series(path, values=inputs.names, usual=inputs.usual)
 
 
 def coming_inputs(
@@ -62,11 +81,11 @@ def coming_inputs(
 ) -> np.ndarray | None:
     """What drives a model after the end of a series: (steps, inputs), or None if nothing does.
 
-    Each coming step is one unit of time, unless the table says otherwise.
+    Each coming step is one unit of time.
 
     **Arguments:**
 
-    - `future`: rows whose values are the inputs to come, and the times if there are any.
+    - `future`: rows whose values are the inputs to come.
     - `name`: of the series.
     """
     if not inputs.size:

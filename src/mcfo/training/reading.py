@@ -23,8 +23,9 @@ def read_for_run(
     series: str | None = None,
     time: str | None = None,
 ) -> Table:
-    """The series of a file as the model in a run's folder wants them: with the inputs that it learned with, and with
-    the time between rows in its unit if it reads that. The rest is as in [`read_series`][]."""
+    """The series of a file as the model in a run's folder wants them: with the columns and inputs that it learned
+    from, as far as none are named here, and with the time between rows in its unit if it reads that. The rest is as in
+    [`read_series`][]."""
     found = Path(folder) / "config.json"
     inputs = Inputs.of(read_json(found)) if found.exists() else NO_INPUTS
     return inputs.read(path, values=values, series=series, time=time)

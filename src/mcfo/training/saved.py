@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from mcfo.catalogue.entries import check, make
+from mcfo.catalogue.entries import check, entry, make
 from mcfo.catalogue.start import Start
 from mcfo.data.archives import read_arrays, write_npz
 from mcfo.files import InputError, inside
@@ -104,6 +104,15 @@ class SavedRun(NamedTuple):
     def inputs(self) -> Inputs:
         """What the model reads beside the observations."""
         return Inputs.of(self.config)
+
+    def check(self, values: Listing[float]) -> None:
+        """Refuses an observation, NaN for what is missing, that the model cannot explain, if it is of the catalogue."""
+        name, options = (inside(self.config, "model", part) for part in ("name", "options"))
+        if inside(self.config, "model", "own") is not False:
+            return
+        found = entry(str(name)).check(np.asarray([values]), options if isinstance(options, dict) else {})
+        if found is not None:
+            raise InputError(f"{self.columns[found.column]} is {values[found.column]:g}, which {found.words}")
 
     @property
     def columns(self) -> list[str]:
