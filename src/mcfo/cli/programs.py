@@ -14,6 +14,8 @@ def keep_programs() -> None:
     The environment variable JAX_COMPILATION_CACHE_DIR names another folder; if it is empty, nothing is kept. To be
     called before JAX is imported.
     """
+    # Dozens of small programs prepare a run; by default JAX keeps only those that took a second to compile.
+    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
     if _VARIABLE in os.environ:
         return
     try:

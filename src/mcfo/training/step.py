@@ -47,6 +47,7 @@ class State(eqx.Module):
     skipped: Int[Array, " seeds"]
 
     @classmethod
+    @eqx.filter_jit  # one program, where there would be one for each operation
     def start(cls, learned: Modules, optimiser: optax.GradientTransformation, seeds: int) -> State:
         """The same parameters for every seed."""
         learned = jax.tree.map(lambda array: jnp.repeat(array[None], seeds, axis=0), learned)
