@@ -23,9 +23,10 @@ import jax
 import numpy as np
 
 from mcfo import LinearGaussian, Sequence, simulate
+from mcfo.data.archives import read_arrays
 from mcfo.data.tables import write_series
 from mcfo.files import InputError
-from mcfo.training.folder import read_arrays, read_metrics
+from mcfo.training.folder import read_metrics
 
 
 def main() -> int:

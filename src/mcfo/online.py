@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.data.archives import load_arrays, write_npz
 from mcfo.files import InputError
-from mcfo.gradients.lanes import Lane, terms
+from mcfo.gradients.lanes import Lane, guard_of, terms
 from mcfo.gradients.moves import Data
 from mcfo.inference.summaries import LEVELS, Summary, checked_levels
 from mcfo.models.base import Model
@@ -208,7 +208,8 @@ def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: O
         modules: Modules = eqx.combine(learned, rest)
         frame = _frame(modules.proposal, values, mask, inputs, state.time)
         now = Data(jax.tree.map(lambda array: array[None], frame), jnp.ones(1, jnp.int32))
-        return -terms(lanes, modules.model, modules.proposal, now, batch, state.key, first=first)
+        both = modules.model, modules.proposal
+        return -terms(lanes, *both, now, batch, state.key, first=first, guard=guard_of(*both))
 
     return jax.grad(surrogate)(learned)
 

@@ -140,7 +140,7 @@ def test_an_own_proposal_is_evaluated_too(place, tmp_path):
     evaluate = ["evaluate", run, "--data", place / "series.csv", "--particles", 9]
     assert refused(invoke(*evaluate), "Say where it is: --proposal")
     assert invoke(*evaluate, *own).exit_code == 0
-    (place / "two.csv").write_text("x,y\n1,2\n2,3\n")
+    (place / "two.csv").write_text("a,b\n1,2\n2,3\n")
     assert refused(invoke("evaluate", run, "--data", place / "two.csv", *own), "learned from 1 columns")
     config = run / "config.json"
     config.write_text("[" * 100_000)

@@ -47,6 +47,11 @@ def is_deep(model: Model, proposal: Proposal) -> bool:
     return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 100
 
 
+def guard_of(model: Model, proposal: Proposal) -> Guard:
+    """What keeps the dead out of gradients that stay within the step."""
+    return "stand-ins" if is_deep(model, proposal) else "numbers"
+
+
 def terms(
     lanes: tuple[Lane, ...],
     model: Model,

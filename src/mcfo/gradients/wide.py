@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from mcfo.gradients.flow import frozen
-from mcfo.gradients.lanes import Lane, is_deep, terms
+from mcfo.gradients.lanes import Lane, guard_of, terms
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -31,7 +31,7 @@ def batched(
         return state, (record, move)
 
     _, (records, moves) = jax.lax.scan(body, state, (frozen(rest.frames), source.given()))
-    guard = "stand-ins" if is_deep(model, proposal) else "numbers"
+    guard = guard_of(model, proposal)
 
     def terms_of(now: Data, moves: Move, first: bool) -> Scalar:
         return terms(lanes, model, proposal, now, moves, key, first=first, guard=guard)
