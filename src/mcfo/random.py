@@ -48,7 +48,8 @@ def _in_one_go(key: Key, shape: tuple[int, ...]) -> Key:
     size = math.prod(shape)
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.wrap_key_data(key)
-    usual = str(jax.random.key_impl(key)) == "threefry2x32" and jax.config.jax_threefry_partitionable
+    counted = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+    usual = str(jax.random.key_impl(key)) == "threefry2x32" and counted
     if not usual or size in _FEW or size >= 2**32:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_THREEFRY)

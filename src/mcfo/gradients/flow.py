@@ -138,8 +138,8 @@ def go_through(
 
     def draw_all(modules: tuple[Model, Proposal, Frame], shares: Any) -> Drawn:
         def one(memory: Memory, noise: Any, latent: Any, imputation: Any, share: Any, dead: Any) -> Drawn:
-            own = _as_numbers(modules, dead) if guard == "numbers" else modules
-            extend = _extend(flow, *own, laws)
+            p, q, own = _as_numbers(modules, dead) if guard == "numbers" else modules
+            extend = _extend(flow, p, q, own, laws)
             return extend(start if first else memory, noise, latent, imputation, share)
 
         return jax.vmap(one)(memory, noise, latents, move.imputation, shares, dead)

@@ -51,7 +51,7 @@ class Reverse:
         guard: Guard,
     ):
         self._source, self._lanes, self._modules, self._key = source, lanes, (model, proposal), key
-        self._guard = guard
+        self._guard: Guard = guard
 
     def begin(self, first: Data) -> tuple[Strands, Scalar, Seen]:
         """The first step, its surrogate, and what is kept of it."""
