@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from suite.workloads import FILTER, LEARN, PENDULUM, VRNN, Workload
 
 OURS = "mcfo"
+_WORTH_SHARING = 5000
+"""Particles of a step of the linear model below which several devices take longer than one, by far."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +40,8 @@ class Contender:
     def variants_of(self, workload: Workload, cores: int) -> tuple[int, ...]:
         """Ours has one device, and XLA's threads, but where `fit` shares the batch over devices."""
         if self.name == OURS:
-            shared = workload.group in ("learning", "networks") and workload.family in (LEARN, VRNN)
+            large = workload.sequences * workload.particles * workload.averaged >= _WORTH_SHARING
+            shared = workload.family == VRNN or (workload.group == "learning" and large)
             return tuple(sorted({1, cores})) if shared else (1,)
         return tuple(sorted({min(count, cores) for count in self.variants}))
 

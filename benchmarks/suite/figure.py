@@ -71,7 +71,8 @@ def _bars(axes: Any, rows: list[dict[str, Any]], title: str) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("time, as a multiple of mcfo's")
     if names:
-        axes.legend(fontsize=6.5)
+        # Below, where no bar is.
+        axes.legend(fontsize=6.5, ncols=min(3, len(names)), loc="upper center", bbox_to_anchor=(0.35, -0.18))
 
 
 def _ratio(row: dict[str, Any], name: str) -> float | None:
@@ -90,12 +91,12 @@ def _growth(axes: Any, growth: dict[str, Any]) -> None:
 
 
 def _memory(axes: Any, growth: dict[str, Any]) -> None:
-    axes.set_title("Memory of an MCFO gradient", loc="left", fontweight="bold")
+    axes.set_title("Memory of the same", loc="left", fontweight="bold")
     for (axis, one), colour in zip(growth.items(), ("#0072b2", "#d55e00", "#009e73"), strict=False):
         axes.plot(one["sizes"], one["peak"], marker="o", ms=3, color=colour, label=SYMBOLS[axis])
     _logarithmic(axes, "size", "peak of the process, MB", growth)
     axes.set_yscale("linear")
-    axes.set_ylim(bottom=0)
+    axes.set_ylim(0, 1.1 * max((peak for one in growth.values() for peak in one["peak"]), default=1.0))
 
 
 def _logarithmic(axes: Any, across: str, up: str, growth: dict[str, Any]) -> None:

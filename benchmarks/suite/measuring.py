@@ -31,7 +31,7 @@ class Effort:
     patience: float
 
 
-QUICK = Effort(repeats=7, seconds=3.0, least=2, patience=90.0)
+QUICK = Effort(repeats=7, seconds=2.0, least=2, patience=90.0)
 FULL = Effort(repeats=31, seconds=60.0, least=5, patience=1800.0)
 BURST = 0.02
 """Seconds for which a contender with short calls goes on before the next one has its turn."""
