@@ -28,9 +28,7 @@ class Multinomial(Resampling):
     """Independent draws from the weights: the largest variance, and the simplest law."""
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
-        # Cumulative sums of exponentials are the order statistics of uniforms, without sorting.
-        spacings = cumulative_shares(random.exponential(key, (len(log_weights) + 1,), log_weights.dtype))
-        return _invert(_cumulative(log_weights), spacings[:-1])
+        return _invert(_cumulative(log_weights), _ordered_uniforms(len(log_weights), log_weights.dtype, key=key))
 
 
 class Stratified(Resampling):
@@ -67,9 +65,10 @@ class Residual(Resampling):
         certain = jnp.floor(expected * (1 + 8 * jnp.finfo(expected.dtype).eps))
         open_places = particles - jnp.sum(certain).astype(jnp.int32)
         remainder = cumulative_shares(jnp.maximum(expected - certain, 0.0))
-        spacings = cumulative_shares(random.exponential(key, (particles + 1,), log_weights.dtype))
-        # Order statistics of exactly `open_places` uniforms: the first so many of that many + 1 spacings.
-        uniforms = jnp.minimum(spacings[:-1] / spacings[open_places], _below_one(log_weights.dtype))
+        ordered = _ordered_uniforms(particles, log_weights.dtype, key=key)
+        # Those before another one, as shares of it, are the order statistics of so many uniforms.
+        next_one = jnp.where(open_places < particles, ordered[jnp.minimum(open_places, particles - 1)], 1.0)
+        uniforms = jnp.minimum(ordered / next_one, _below_one(log_weights.dtype))
         drawn = _invert(remainder, uniforms)
         extra = jnp.zeros(particles, jnp.int32).at[drawn].add(jnp.arange(particles) < open_places)
         return _from_boundaries(cumulative_count(certain.astype(jnp.int32) + extra))
@@ -128,6 +127,15 @@ def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[
     offset = random.uniform(key, (), log_weights.dtype)
     grid = jnp.minimum((jnp.arange(count) + offset) / count, _below_one(log_weights.dtype))
     return jnp.searchsorted(_cumulative(log_weights), grid, side="right").astype(jnp.int32)
+
+
+def _ordered_uniforms(count: int, dtype, *, key: Key) -> Float[Array, " count"]:
+    """Uniform numbers in ascending order, without sorting: cumulative sums of exponentials, as shares of one more."""
+    spacings = random.exponential(key, (count + 1,), dtype)
+    # The last one apart: the others have the particles' number, which falls into blocks.
+    inner, last = spacings[:-1], spacings[-1]
+    total = jnp.sum(inner)
+    return cumulative_shares(inner) * (total / (total + last))
 
 
 def _cumulative(log_weights: LogWeights) -> Float[Array, " particles"]:
