@@ -21,6 +21,22 @@ def test_numbers(draw, dtype, shape, key):
     )
 
 
+@pytest.mark.parametrize("key", KEYS, ids=["seed", "folded"])
+def test_keys(key):
+    for number in (0, 7, -3):
+        own, known = (module.fold_in(key, jnp.asarray(number)) for module in (random, jax.random))
+        assert own == known
+    assert jnp.all(random.split(key, 3) == jax.random.split(key, 3))
+    other = jax.random.key(1, impl="rbg")
+    assert random.fold_in(other, jnp.asarray(2)) == jax.random.fold_in(other, 2)
+    assert jnp.all(random.split(other, 3) == jax.random.split(other, 3))
+
+
+def test_few_apart():
+    own, known = random.normal(KEYS[0], (10,), jnp.float32, apart=True), jax.random.normal(KEYS[0], (10,), jnp.float32)
+    np.testing.assert_array_equal(own, known)
+
+
 def test_many_keys():
     keys = jax.random.split(KEYS[0], 5)
     own, known = (

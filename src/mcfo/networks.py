@@ -43,10 +43,9 @@ class MLP(eqx.Module):
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
         """The outputs, for inputs in one part or in several."""
         first, *others = self.layers
-        assert first.bias is not None
-        values = multiply(first.weight, *parts) + first.bias
+        values = affine(first, *parts)
         for layer in others:
-            values = layer(self.activation(values))
+            values = affine(layer, self.activation(values))
         return values
 
     def with_bias(self, bias: Vector) -> MLP:
@@ -78,11 +77,35 @@ class MLP(eqx.Module):
         return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)
 
 
+def affine(layer: eqx.nn.Linear, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
+    """What a layer makes of inputs in one part or in several."""
+    product = multiply(layer.weight, *parts)
+    return product if layer.bias is None else product + layer.bias
+
+
 def multiply(weight: Float[Array, "outputs inputs"], *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
     """weight @ concatenate(parts). What all particles share is multiplied once for them, if it is a part of its own."""
     ends = list(itertools.accumulate(len(part) for part in parts))
     columns = jnp.split(weight, ends[:-1], axis=1)
-    return sum(block @ part for block, part in zip(columns[1:], parts[1:], strict=True)) + columns[0] @ parts[0]
+    # Not weight @ part, whose result would have the particles as columns, and would have to be transposed.
+    products = [part @ block.T for block, part in zip(columns, parts, strict=True)]
+    return sum(products[1:], start=products[0])
+
+
+def xavier(module: Any, *, key: Key) -> Any:
+    """The same networks with weights U(-a, a), a² = 6 / (inputs + outputs), and without biases to begin with.
+
+    A signal then keeps its size on its way through a layer and back, which the weights of `equinox.nn.Linear`, smaller
+    by √3 or more, do not do. Glorot and Bengio (2010).
+    """
+    draw = jax.nn.initializers.glorot_uniform(in_axis=1, out_axis=0)
+    leaves, structure = jax.tree.flatten(module)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [
+        draw(key, leaf.shape, leaf.dtype) if leaf.ndim == 2 else jnp.zeros_like(leaf)
+        for key, leaf in zip(keys, leaves, strict=True)
+    ]
+    return jax.tree.unflatten(structure, drawn)
 
 
 def _without(count: int) -> Callable[[Any], Any]:

@@ -13,11 +13,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl
-from jaxtyping import Array, Float, UInt32
+from jaxtyping import Array, Float, Int, UInt32
+from jaxtyping import Key as KeyArray
 
 from mcfo.types import Key
 
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
+_USUAL = "threefry2x32"
 _PARITY = np.uint32(0x1BD11BDA)
 _FEW = range(2, 65)
 """Numbers that are left to JAX's loop. The compiler would fuse the hash of so few with the search for the largest
@@ -27,9 +29,9 @@ Word = UInt32[Array, "..."]
 RawKey = UInt32[Array, "2"]
 
 
-def normal(key: Key, shape: tuple[int, ...], dtype) -> Float[Array, "..."]:
-    """`jax.random.normal`, to the bit."""
-    return jax.random.normal(_in_one_go(key, shape), shape, dtype)
+def normal(key: Key, shape: tuple[int, ...], dtype, *, apart: bool = False) -> Float[Array, "..."]:
+    """`jax.random.normal`, to the bit. `apart`: in a loop that does nothing else, so that a few are no danger."""
+    return jax.random.normal(_in_one_go(key, shape, apart), shape, dtype)
 
 
 def uniform(key: Key, shape: tuple[int, ...], dtype) -> Float[Array, "..."]:
@@ -42,17 +44,40 @@ def exponential(key: Key, shape: tuple[int, ...], dtype) -> Float[Array, "..."]:
     return jax.random.exponential(_in_one_go(key, shape), shape, dtype)
 
 
-def _in_one_go(key: Key, shape: tuple[int, ...]) -> Key:
+def fold_in(key: Key, number: Int[Array, ""]) -> Key:
+    """`jax.random.fold_in`, to the bit."""
+    if not _is_usual(key):
+        return jax.random.fold_in(key, number)
+    return _as_key(_threefry(jax.random.key_data(key), number.astype(jnp.uint32)))
+
+
+def split(key: Key, count: int) -> KeyArray[Array, " count"]:
+    """`jax.random.split`, to the bit."""
+    if not _is_usual(key):
+        return jax.random.split(key, count)
+    return _as_key(_threefry(jax.random.key_data(key), jax.lax.iota(jnp.uint32, count)))
+
+
+def _as_key(words: tuple[Word, Word]) -> KeyArray[Array, "..."]:
+    return jax.random.wrap_key_data(jnp.stack(words, axis=-1), impl=_USUAL)
+
+
+def _in_one_go(key: Key, shape: tuple[int, ...], apart: bool = False) -> Key:
     """The same key, for a draw of this shape. Those of other generators, or of JAX's former order of counting, stay as
     they are; so do draws that are few, or so many that they need a counter of more than 32 bits."""
     size = math.prod(shape)
     if not jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.wrap_key_data(key)
-    counted = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
-    usual = str(jax.random.key_impl(key)) == "threefry2x32" and counted
-    if not usual or size in _FEW or size >= 2**32:
+    if not _is_usual(key) or (size in _FEW and not apart) or size >= 2**32:
         return key
     return jax.random.wrap_key_data(jax.random.key_data(key), impl=_THREEFRY)
+
+
+def _is_usual(key: Key) -> bool:
+    """Whether the key is one of JAX's own generator, in its present order of counting."""
+    counted = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
+    typed = jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
+    return typed and str(jax.random.key_impl(key)) == _USUAL and counted
 
 
 @jax.jit  # traced once for each shape

@@ -107,13 +107,14 @@ class Sequence(eqx.Module):
         if mask is not None:
             whole = (mask == mask[:, :1]).all()
             mask = None if mask.all() else jnp.asarray(mask[:, :1] if whole else mask)
+        # Not by jnp.asarray, which compiles a program for each shape.
         return cls(
-            observations=jnp.asarray(observations),
+            observations=jax.device_put(observations),
             observed=mask,
-            inputs=None if inputs is None else jnp.asarray(inputs),
+            inputs=None if inputs is None else jax.device_put(inputs),
             length=None,
-            number=jnp.asarray(read_place(number, "number"), jnp.int32),
-            start=jnp.asarray(0, jnp.int32),
+            number=jax.device_put(np.int32(read_place(number, "number"))),
+            start=jax.device_put(np.int32(0)),
         )
 
     @property
@@ -227,7 +228,7 @@ def numbered(sequences: Listing[Sequence]) -> list[Sequence]:
             "its own, Sequence.from_values(..., number=...), or none any."
         )
     return [
-        eqx.tree_at(lambda s: s.number, sequence, jnp.asarray(number, jnp.int32))
+        eqx.tree_at(lambda s: s.number, sequence, jax.device_put(np.int32(number)))
         for sequence, number in zip(sequences, numbers, strict=True)
     ]
 
@@ -250,4 +251,4 @@ def stack(sequences: Listing[Sequence]) -> Sequence:
             sequence = eqx.tree_at(lambda s: s.observed, sequence, mask, is_leaf=lambda x: x is None)
         return sequence.pad(longest) if ragged else sequence
 
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack(leaves)), *map(alike, sequences))
+    return jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *map(alike, sequences))

@@ -71,6 +71,18 @@ def test_it_begins_with_the_frequencies_of_the_data():
     np.testing.assert_allclose(quiet.emission(model.start(None), jnp.zeros(2), None).mean, FREQUENCIES, rtol=1e-10)
 
 
+def test_networks_begin_with_weights_that_keep_the_size_of_a_signal():
+    model = VRNN(88, key=jax.random.key(0), frequencies=np.full(88, 0.2))
+    proposal = RecurrentProposal(88, 64, 64, key=jax.random.key(1))
+    of_model = (model.observation_encoder, model.latent_encoder, model.prior_network)
+    for layer in [layer for network in (*of_model, proposal.encoder, proposal.network) for layer in network.layers]:
+        outputs, inputs = layer.weight.shape
+        np.testing.assert_array_equal(layer.bias, 0)
+        assert float(jnp.var(layer.weight)) == pytest.approx(2 / (inputs + outputs), rel=0.05)
+    assert float(jnp.var(model.cell.weight_hh)) == pytest.approx(2 / (64 + 256), rel=0.05)
+    np.testing.assert_allclose(model.emission_network.layers[-1].bias, special.logit(0.2), rtol=1e-6)
+
+
 def test_the_sizes_by_default_are_the_papers():
     model = VRNN(88, key=jax.random.key(0))
     proposal = RecurrentProposal(88, 64, 64, key=jax.random.key(1))

@@ -30,6 +30,12 @@ def test_equal_to_a_scan(monkeypatch, count, most):
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-14), found, wanted)
 
 
+@pytest.mark.parametrize("count", [0, 1, 2, 9, 11, 17])
+def test_rounds_are_a_map(count):
+    values = jnp.arange(float(count))
+    np.testing.assert_array_equal(blocks.map_in_rounds(lambda x: 2 * x, values), 2 * values)
+
+
 def test_memory_does_not_grow_with_the_steps():
     def temporaries(count):
         keys = jax.random.split(jax.random.key(0), count)

@@ -1,7 +1,8 @@
-"""The gradient of each step, added up in the filter's scan."""
+"""The gradient of each step, or of each few, added up in the filter's scan."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import jax
@@ -11,17 +12,28 @@ from mcfo.gradients.early import Gradient, contexts_of, repaired, whole, with_co
 from mcfo.gradients.flow import Guard, is_dead
 from mcfo.gradients.lanes import Lane, is_deep, terms
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
+from mcfo.gradients.wide import run_on
 from mcfo.sequences import Sequence
+from mcfo.smc.blocks import scan_over_blocks
 from mcfo.smc.filter import split_first
 from mcfo.smc.trace import Move
 from mcfo.types import Key, Scalar
+
+_AT_ONCE = 2**17
+"""Particles of several steps that go back together: as many as the caches of a core hold."""
 
 
 def accumulated(
     live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, key: Key
 ) -> tuple[Gradient, Run]:
-    """The filter's scan, with the gradient of each step added up as it goes: memory does not grow with T."""
+    """The filter's scan, with the gradients added up as it goes: memory does not grow with T.
+
+    With networks each step goes back at once, so that densities are computed once. With few parameters some steps do
+    together, after the filter went through them: what gradients are made of is then read, where in the filter's own
+    loop the compiler would compute it again for each parameter.
+    """
     modules = whole(live, constant)
+    deep = is_deep(*modules)
 
     def surrogate(arguments: Any, now: Data, moves: Move, first: bool, guard: Guard) -> Scalar:
         live, contexts = arguments
@@ -39,7 +51,7 @@ def accumulated(
         def guarded(guard: Guard) -> Gradient:
             return jax.grad(surrogate)(arguments, now, moves, first, guard)
 
-        if not is_deep(*modules):
+        if not deep:
             return guarded("numbers")
         return repaired(jnp.any(is_dead(moves)), guarded("none"), lambda: guarded("stand-ins"))
 
@@ -50,7 +62,30 @@ def accumulated(
         gradients, contexts = gradient(data, move, False)
         return (state, jax.tree.map(jnp.add, total, gradients)), (record, contexts)
 
+    def of_block(carry, now):
+        state, total = carry
+        data, rest = now
+        state, records, moves = run_on(source, sampler, state, data.frames, rest)
+
+        def of_steps(arguments: Any) -> Scalar:
+            live, contexts = arguments
+
+            def of_step(contexts: Any, now: Data, moves: Move) -> Scalar:
+                return surrogate((live, contexts), now, moves, False, "numbers")
+
+            return jnp.sum(jax.vmap(of_step)(contexts, data, moves))
+
+        gradients, contexts = jax.grad(of_steps)((live, contexts_of(data)))
+        return (state, jax.tree.map(jnp.add, total, gradients)), (records, contexts)
+
     gradients, first_contexts = gradient(first, first_move, True)
-    (_, gradients), (records, contexts) = source.scan(body, (state, gradients), rest)
+    start = state, gradients
+    if deep:
+        (_, gradients), (records, contexts) = source.scan(body, start, rest)
+    else:
+        size = math.prod(first_move.carried.shape)
+        (_, gradients), (records, contexts) = scan_over_blocks(
+            of_block, start, (rest, source.rest), most=_AT_ONCE // size
+        )
     contexts = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), first_contexts, contexts)
     return with_encoder(gradients, contexts, live, constant, batch), finish(source, first_record, records)

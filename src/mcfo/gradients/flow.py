@@ -114,10 +114,12 @@ def go_through(
     *,
     first: bool,
     guard: Guard = "stand-ins",
+    weighed: bool = False,
 ) -> tuple[Step, Strand]:
     """Goes through one step again along a flow.
 
-    Without a `strand` the step begins from the memories that the sampler had: no gradient comes from the past.
+    Without a `strand` the step begins from the memories that the sampler had: no gradient comes from the past. With
+    `weighed` the move has the weights of all these particles: they are made again for their gradient alone.
     """
     memory, carried, parents = move.memory, move.carried, move.carried
     if strand is not None:
@@ -132,7 +134,7 @@ def go_through(
     noise, latents = move.noise, move.latents
     dead = None if guard == "none" else is_dead(move)
     if dead is not None and guard == "stand-ins":
-        best = jnp.argmax(move.log_weights)
+        best = jnp.argmax(move.carried if move.log_weights is None else move.log_weights)
         memory, noise, latents = _stand_in((memory, noise, latents), dead, best)
         carried = jnp.where(dead, -jnp.inf, carried)
 
@@ -144,12 +146,14 @@ def go_through(
 
         return jax.vmap(one)(memory, noise, latents, move.imputation, shares, dead)
 
-    shares = None
+    shares, known = None, move.log_weights if weighed else None
     if flow.weighted:
-        drawn = draw_all((frozen(model), frozen(proposal), frozen(frame)), None)
-        shares = jax.lax.stop_gradient(jnp.exp(weigh(carried, drawn.log_weight, frame)[0]))
+        numbers = (frozen(model), frozen(proposal), frozen(frame))
+        weights = weigh(carried, draw_all(numbers, None).log_weight, frame)[0] if known is None else known
+        shares = jax.lax.stop_gradient(jnp.exp(weights))
     drawn = draw_all((model, proposal, frame), shares)
     log_weights, increment = weigh(carried, drawn.log_weight, frame)
+    log_weights = log_weights if known is None else with_gradient_of(known, log_weights)
     step = Step(
         log_joint=drawn.log_joint,
         log_imputed=drawn.log_imputed,
@@ -161,13 +165,16 @@ def go_through(
         resampled=move.resampled,
         remaining=remaining,
     )
-    after = Strand(drawn.memory, log_weights)
+    # Only a flow through everything goes on through the weights.
+    after = Strand(drawn.memory, log_weights if flow.latents == "all" else jax.lax.stop_gradient(log_weights))
     return step, after if first else frame.unless_padding(after, Strand(memory, carried))
 
 
 def is_dead(move: Move) -> Bool[Array, "*steps particles"]:
     """Which particles have weight zero, before the step or after it."""
-    return (move.carried == -jnp.inf) | (move.log_weights == -jnp.inf)
+    dead = move.carried == -jnp.inf
+    # What is drawn anew has weights of its own: of the dead, only those that began so are known.
+    return dead if move.log_weights is None else dead | (move.log_weights == -jnp.inf)
 
 
 def _as_numbers(tree: Any, dead: Bool[Array, ""]) -> Any:

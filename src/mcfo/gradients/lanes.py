@@ -99,7 +99,12 @@ def gone_through(
         for lane in lanes:
             p, q, own = sides(lane, model, proposal, frame)
             some = thinned(lane, move, frame, key)
-            found.append(go_through(lane.rule.flow, p, q, None, own, some, remaining, first=first, guard=guard)[0])
+            # Made again, the weights would be computed for each parameter whose gradient has them in it.
+            weighed = guard == "numbers" and some is move and move.log_weights is not None
+            step, _ = go_through(
+                lane.rule.flow, p, q, None, own, some, remaining, first=first, guard=guard, weighed=weighed
+            )
+            found.append(step)
         return found
 
     return jax.vmap(of_one)(now.frames, moves, now.remaining)

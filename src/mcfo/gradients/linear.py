@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Literal
 
 
@@ -63,69 +62,6 @@ def linearised_scan(
         return jax.vmap(of_step, in_axes=([0 if one else None for one in varies], 0))(leaves, own)
 
     return last, values, outputs, jax.linear_transpose(together, shared, own)
-
-
-def linearised_recurrence(
-    body: Callable[[Any, Any, Any], tuple[Any, Callable[[Any, Any, Any], Any], Any]],
-    state: Any,
-    strand: Any,
-    steps: Any,
-    shared: Any,
-    own: Any,
-) -> tuple[tuple[Any, Any], Any, Callable[[Any], tuple[Any, Any, Any]]]:
-    """A scan through which gradients pass along a strand, and which goes back step by step.
-
-    Reverse mode through a scan hoists what does not change out of it, once for each use. The compiler then no longer
-    sees that the sampler and the rules compute the same, and does it twice. Here each step is linearised inside of the
-    scan, where it does.
-
-    **Arguments:**
-
-    - `body`: from the state, the strand and a step to the next state, a function of what is shared, of the step's own
-      and of the strand that returns the next strand and a number, and outputs. No gradient passes through the state.
-    - `strand`: real arrays.
-    - `own`: for each step, in front.
-
-    **Returns:** the last state and strand, the stacked outputs, and the function that takes a cotangent of the last
-    strand to the gradients of it and of the sum of all numbers, by `shared`, `own` and the first strand.
-    """
-
-    def linearised(carry: Any, now: Any) -> tuple[Any, Any, Any]:
-        state, strand = carry
-        step, own = now
-        state, function, outputs = body(state, strand, step)
-        (strand, _), linear = jax.linearize(function, shared, own, strand)
-        return (state, strand), linear, outputs
-
-    start, one = (state, strand), jax.tree.map(lambda array: array[0], (steps, own))
-    closed, (_, linear, _) = jax.make_jaxpr(linearised, return_shape=True)(start, one)
-    structure = jax.tree.structure(linear)
-    before, count = len(jax.tree.leaves(start)), structure.num_leaves
-    varies = _varying(closed)[before : before + count]
-
-    def following(carry: Any, now: Any) -> tuple[Any, Any]:
-        carry, linear, outputs = linearised(carry, now)
-        residuals = [leaf for leaf, one in zip(jax.tree.leaves(linear), varies, strict=True) if one]
-        return carry, (residuals, outputs)
-
-    (state, last), (residuals, outputs) = jax.lax.scan(following, start, (steps, own))
-    constants = jax.tree.leaves(linearised(start, one)[1])
-
-    def back(cotangent: Any) -> tuple[Any, Any, Any]:
-        def step_back(carry: Any, residuals: Any) -> tuple[Any, Any]:
-            cotangent, total = carry
-            stacked = iter(residuals)
-            leaves = [next(stacked) if one else leaf for leaf, one in zip(constants, varies, strict=True)]
-            pull = jax.linear_transpose(jax.tree.unflatten(structure, leaves), shared, one[1], strand)
-            of_shared, of_own, cotangent = pull((cotangent, jnp.ones(number.shape, number.dtype)))
-            return (cotangent, jax.tree.map(jnp.add, total, of_shared)), of_own
-
-        zero = jax.tree.map(jnp.zeros_like, shared)
-        (cotangent, total), of_own = jax.lax.scan(step_back, (cotangent, zero), residuals, reverse=True)
-        return total, of_own, cotangent
-
-    number = jax.eval_shape(linear, shared, one[1], strand)[1]
-    return (state, last), outputs, back
 
 
 def _varying(closed: ClosedJaxpr) -> list[bool]:

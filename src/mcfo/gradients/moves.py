@@ -16,11 +16,12 @@ from mcfo.gradients.flow import frozen
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
-from mcfo.smc.blocks import scan_in_blocks
+from mcfo.smc.blocks import map_in_rounds, scan_in_blocks
 from mcfo.smc.checks import Fit, check_fit
 from mcfo.smc.filter import (
     SMC,
     Keys,
+    all_keys,
     first_step,
     imputation_keys,
     inherit,
@@ -73,9 +74,10 @@ class Source(NamedTuple):
     last_log_weights: Callable[[Any], LogWeights]
     log_evidence: Callable[[Record], Float[Array, " sequences"]]
 
-    def given(self) -> Any:
-        """What all steps after the first are given."""
-        return jax.vmap(self.prepare)(self.rest)
+    def given(self, rest: Any = None) -> Any:
+        """What all steps after the first are given; or some of them, of `rest`."""
+        rest = self.rest if rest is None else rest
+        return map_in_rounds(self.prepare, rest) if self.size else rest
 
     def scan(self, body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -> tuple[Any, Any]:
         """A scan over these steps after the first, each with what it is given, in memory that does not grow with T."""
@@ -98,9 +100,17 @@ def _time_first(tree: Any) -> Any:
     return jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), tree)
 
 
-def make_source(sampler: Sampler, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key) -> Source:
-    """The moves of a sampler on frozen parameters: it decides what is drawn, the rules what is differentiated."""
-    model, proposal, steps = frozen(model), frozen(proposal), frozen(steps)
+def make_source(
+    sampler: Sampler, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key, *, freeze: bool = True
+) -> Source:
+    """The moves of a sampler on frozen parameters: it decides what is drawn, the rules what is differentiated.
+
+    **Arguments:**
+
+    - `freeze`: not needed where nobody differentiates by these parameters.
+    """
+    if freeze:
+        model, proposal, steps = frozen(model), frozen(proposal), frozen(steps)
     fit = check_fit(model, proposal, jax.tree.map(lambda array: array[0, 0], steps))
     if isinstance(sampler, SMC):
         return _riding(sampler, model, proposal, steps, key, fit)
@@ -109,15 +119,20 @@ def make_source(sampler: Sampler, model: Model, proposal: Proposal, batch: Seque
 
 def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: Key, fit: Fit) -> Source:
     """Moves as the filter makes them."""
-    keys = jax.vmap(jax.vmap(lambda frame: keys_of(step_key(key, frame))))(steps)
-    first_keys, rest = split_first(keys)
+    first_keys, rest = split_first(all_keys(key, steps))
 
     def first(frame: Frame):
-        return jax.vmap(lambda frame, keys: first_step(sampler, model, proposal, frame, keys, fit))(frame, first_keys)
+        def step(frame: Frame, keys: Keys, noise: Any):
+            return first_step(sampler, model, proposal, frame, keys, fit, noise)
+
+        noise = map_in_rounds(
+            lambda key: draw_noise(fit.initial, sampler.particles, key=key, apart=True), first_keys.noise
+        )
+        return jax.vmap(step)(frame, first_keys, noise)
 
     def prepare(keys: Keys) -> tuple[Keys, Any]:
         # Numbers of several steps are made faster than those of each, and once for all that use them.
-        return keys, jax.vmap(lambda key: draw_noise(fit.step, sampler.particles, key=key))(keys.noise)
+        return keys, jax.vmap(lambda key: draw_noise(fit.step, sampler.particles, key=key, apart=True))(keys.noise)
 
     def following(state: Any, given: tuple[Keys, Any], frame: Frame):
         def step(state: Any, frame: Frame, keys: Keys, noise: Any):
@@ -166,8 +181,7 @@ def _replaying(
 
         def move(shared: Any, memory: Any, noise: Any) -> Move:
             ancestors, resampled, carried, latents, imputation = shared
-            # What is drawn anew has weights of its own: of the dead, only those that began so are known.
-            return Move(ancestors, resampled, memory, carried, noise, latents, carried, imputation)
+            return Move(ancestors, resampled, memory, carried, noise, latents, None, imputation)
 
         return move(one, None, first_noise), move(rest, memory, noise)
 

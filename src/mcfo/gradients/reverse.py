@@ -11,8 +11,8 @@ from jaxtyping import Array, Bool
 from mcfo.gradients.early import Gradient, contexts_of, repaired, whole, with_contexts, with_encoder
 from mcfo.gradients.flow import Guard, Strand, frozen, go_through, is_dead
 from mcfo.gradients.lanes import Lane, is_local, sides, thinned
-from mcfo.gradients.linear import linearised_recurrence
 from mcfo.gradients.moves import Data, Run, Sampler, Source, finish, make_source, read_data
+from mcfo.gradients.recurrence import linearised_recurrence
 from mcfo.gradients.rules import SEQUENCES, PathRule
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -149,7 +149,8 @@ def reversed_(
     """Reverse mode, for gradients that cross time; each step is linearised where the sampler makes it."""
     modules = whole(live, constant)
     data = read_data(modules[1], batch)
-    source = make_source(sampler, *modules, batch, data.frames, key)
+    # The sampler's arrays are those by which steps are linearised: what both compute is seen to be the same.
+    source = make_source(sampler, *modules, batch, data.frames, key, freeze=False)
     first, rest = split_first(data)
     state, first_record, first_move = source.first(frozen(first.frames))
     nothing = [None] * len(lanes)

@@ -59,6 +59,7 @@ class FilterScore(StepRule):
     def thinned(self, move: Move, *, key: Key) -> Move:
         if self.draws is None:
             return move
+        assert move.log_weights is not None  # a filter's, as it runs: see `objection`
         chosen = systematic_indices(move.log_weights, self.draws, key=key)
         # Everything but whether the step was resampled has one row a particle.
         few = jax.tree.map(lambda array: array[chosen], eqx.tree_at(lambda m: m.resampled, move, move.carried))

@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from mcfo.models.base import Model
-from mcfo.networks import MLP, multiply
+from mcfo.networks import MLP, multiply, xavier
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers, Observation
 
 _RAISED = 0.25
@@ -64,12 +64,18 @@ class _Recurrent(Model):
           what differs from them; 0.5, and x itself, unless given. They are not meant to be learned.
         """
         of_cell, of_prior = self._widths(hidden, units)
-        keys = jax.random.split(key, 5)
-        self.observation_encoder = MLP(dimensions, units, units, key=keys[0])
-        self.latent_encoder = MLP(latent, units, units, key=keys[1])
-        self.cell = eqx.nn.LSTMCell(of_cell, hidden, key=keys[2])
-        self.prior_network = MLP(of_prior, units, 2 * latent, key=keys[3])
-        emission = MLP(hidden + units, units, dimensions, key=keys[4])
+        keys = jax.random.split(key, 6)
+        networks = (
+            MLP(dimensions, units, units, key=keys[0]),
+            MLP(latent, units, units, key=keys[1]),
+            eqx.nn.LSTMCell(of_cell, hidden, key=keys[2]),
+            MLP(of_prior, units, 2 * latent, key=keys[3]),
+            MLP(hidden + units, units, dimensions, key=keys[4]),
+        )
+        # As those who configured this model first did; with smaller weights it learns more slowly and ends worse.
+        self.observation_encoder, self.latent_encoder, self.cell, self.prior_network, emission = xavier(
+            networks, key=keys[5]
+        )
         given = jnp.full(dimensions, 0.5) if frequencies is None else jnp.asarray(frequencies, float)
         self.centre = jnp.zeros(dimensions) if frequencies is None else given
         self.emission_network = emission.with_bias(jnp.log(given) - jnp.log1p(-given))
@@ -81,8 +87,8 @@ class _Recurrent(Model):
         return raised_normal(self.prior_network(self._state(memory)))
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
-        read = jnp.concatenate([memory.output, self._encoded(latent)])
-        return dist.Bernoulli(logits=self.emission_network(read)).to_event(1)
+        logits = self.emission_network(memory.output, self._encoded(latent))
+        return dist.Bernoulli(logits=logits).to_event(1)
 
     def _encoded(self, latent: Latent) -> Float[Array, " units"]:
         return self.latent_encoder.activation(self.latent_encoder(latent))
@@ -149,7 +155,7 @@ class SRNN(_Recurrent):
 def _lstm(cell: eqx.nn.LSTMCell, memory: Recurrence, *parts: Float[Array, " _"]) -> tuple[Array, Array]:
     """The next output and cell, for inputs in several parts."""
     assert cell.bias is not None
-    gates = multiply(cell.weight_ih, *parts) + cell.weight_hh @ memory.output + cell.bias
+    gates = multiply(cell.weight_ih, *parts) + multiply(cell.weight_hh, memory.output) + cell.bias
     enter, stay, new, show = jnp.split(gates, 4)
     state = jax.nn.sigmoid(stay) * memory.cell + jax.nn.sigmoid(enter) * jnp.tanh(new)
     return jax.nn.sigmoid(show) * jnp.tanh(state), state

@@ -137,14 +137,13 @@ def _as_batch(batch: Any) -> Sequence:
 
 
 def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: Sequence) -> None:
-    one = jax.tree.map(lambda array: array[0], batch)
     fits = []
-    eqx.filter_eval_shape(
-        lambda model, proposal, one: fits.append(check_fit(model, proposal, frame_at(frames(proposal, one), 0))),
-        model,
-        proposal,
-        one,
-    )
+
+    def fit(model: Model, proposal: Proposal, batch: Sequence) -> None:
+        one = jax.tree.map(lambda array: array[0], batch)
+        fits.append(check_fit(model, proposal, frame_at(frames(proposal, one), 0)))
+
+    eqx.filter_eval_shape(fit, model, proposal, batch)
     exact = any(isinstance(one.rule, ResamplingScore) for one in (objective.theta, objective.phi) if one is not None)
     if exact and batch.observed is not None and not isinstance(model, MarkovModel):
         raise ValueError(

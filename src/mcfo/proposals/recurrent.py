@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mcfo.models.recurrent import raised_normal
-from mcfo.networks import MLP
+from mcfo.networks import MLP, xavier
 from mcfo.proposals.amortised import unless_blind
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
@@ -47,9 +47,12 @@ class RecurrentProposal(Proposal):
         - `units`: of the one hidden layer of each network, and of what the encoder gives.
         - `centre`: what the encoder takes off the observations; not meant to be learned.
         """
-        of_encoder, of_network = jax.random.split(key)
-        self.encoder = MLP(dimensions, units, units, key=of_encoder)
-        self.network = MLP(hidden + units, units, 2 * latent, key=of_network)
+        of_encoder, of_network, of_weights = jax.random.split(key, 3)
+        networks = (
+            MLP(dimensions, units, units, key=of_encoder),
+            MLP(hidden + units, units, 2 * latent, key=of_network),
+        )
+        self.encoder, self.network = xavier(networks, key=of_weights)
         self.centre = jnp.broadcast_to(jnp.asarray(centre, float), (dimensions,))
         self.residual = residual
 

@@ -10,12 +10,32 @@ import jax.numpy as jnp
 
 _AT_ONCE = 2**20
 """Numbers that are prepared together: a few megabytes."""
+_ROUNDS = range(2, 9)
+"""Rounds that are tried, the fewest first. One would be no loop."""
+
+
+def map_in_rounds(function: Callable[[Any], Any], steps: Any) -> Any:
+    """`jax.vmap(function)(steps)`, made in a loop of a few rounds.
+
+    What a loop makes, the compiler makes once. Otherwise it would fuse it with whatever uses it: hashes would be
+    computed again for each use, and with the keys of hashes the hashes that made them.
+    """
+    count = len(jax.tree.leaves(steps)[0])
+    rounds = next((rounds for rounds in _ROUNDS if count % rounds == 0), None)
+    if rounds is None:  # the last step twice, once in vain
+        places = jnp.minimum(jnp.arange(-(-count // 2) * 2), count - 1)
+        found = map_in_rounds(function, jax.tree.map(lambda array: array[places], steps))
+        return jax.tree.map(lambda array: array[:count], found)
+    parts = jax.tree.map(lambda array: array.reshape(rounds, count // rounds, *array.shape[1:]), steps)
+    found = jax.lax.map(jax.vmap(function), parts)
+    return jax.tree.map(lambda array: array.reshape(count, *array.shape[2:]), found)
 
 
 def scan_in_blocks(
     body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any, prepare: Callable[[Any], Any], *, size: int
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan` of `body(carry, prepare(step))`, with `prepare` applied to as many steps at once as have room.
+    """`jax.lax.scan` of `body(carry, prepare(step))`, with `prepare` applied to as many steps at once as have room,
+    in a loop of its own.
 
     Memory does not grow with the number of steps.
 
@@ -24,14 +44,25 @@ def scan_in_blocks(
     - `prepare`: must not depend on the carry.
     - `size`: how many numbers it makes for one step.
     """
-    count = len(jax.tree.leaves(steps)[0])
-    block = min(count, _AT_ONCE // max(1, size))
-    if block <= 1:
-        return jax.lax.scan(lambda carry, step: body(carry, prepare(step)), carry, steps)
 
     def of_block(carry: Any, steps: Any) -> tuple[Any, Any]:
-        return jax.lax.scan(body, carry, jax.vmap(prepare)(steps))
+        return jax.lax.scan(body, carry, map_in_rounds(prepare, steps))
 
+    return scan_over_blocks(of_block, carry, steps, most=_AT_ONCE // max(1, size))
+
+
+def scan_over_blocks(
+    of_block: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any, *, most: int
+) -> tuple[Any, Any]:
+    """`of_block(carry, some steps)` for one block of them after the other.
+
+    Returns the last carry and the outputs of all steps, as `jax.lax.scan` does. A block has at most so many steps, but
+    two rather than one.
+    """
+    count = len(jax.tree.leaves(steps)[0])
+    if count == 0:
+        return of_block(carry, steps)
+    block = min(count, max(2, most))
     # Blocks that leave no rest, if they are not much smaller: the rest would compile the body a second time.
     divisor = max(part for part in range(1, block + 1) if count % part == 0)
     block = divisor if 2 * divisor > block else block

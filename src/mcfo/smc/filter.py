@@ -7,11 +7,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int
 
+from mcfo import random
 from mcfo.distributions import draw_noise, from_noise, impute, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
+from mcfo.smc.blocks import map_in_rounds
 from mcfo.smc.checks import (
     Fit,
     check_arguments,
@@ -100,7 +103,7 @@ def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key
     steps = frames(proposal, sequence)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     # All keys at once, so that the loop does not hash them one by one.
-    keys = jax.vmap(lambda frame: keys_of(step_key(key, frame)))(steps)
+    keys = all_keys(key, steps)
 
     def keep(outcome: Outcome) -> tuple[Record, History | None]:
         state, record, move = outcome
@@ -154,14 +157,26 @@ def keys_of(key: Key) -> Keys:
     return Keys(*jax.random.split(key, 3))
 
 
+def all_keys(key: Key, steps: Frame) -> Keys:
+    """The keys of all steps of one sequence or of several, the time in front: those of `keys_of(step_key(...))`."""
+
+    def of_step(number: Int[Array, ""], time: Int[Array, ""]) -> Keys:
+        return Keys(*random.split(random.fold_in(random.fold_in(key, number), time), 3))
+
+    of_steps = of_step if steps.time.ndim == 1 else jax.vmap(of_step)
+    return map_in_rounds(lambda now: of_steps(*now), (steps.number, steps.time))
+
+
 def split_first(tree: Any) -> tuple[Any, Any]:
     """The first step, and the others."""
     return jax.tree.map(lambda array: array[0], tree), jax.tree.map(lambda array: array[1:], tree)
 
 
-def first_step(sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: Keys, fit: Fit) -> Outcome:
-    """The step from nothing to K weighted particles."""
-    noise = draw_noise(fit.initial, sampler.particles, key=keys.noise)
+def first_step(
+    sampler: SMC, model: Model, proposal: Proposal, frame: Frame, keys: Keys, fit: Fit, noise: Any = None
+) -> Outcome:
+    """The step from nothing to K weighted particles. Its noise is drawn now, unless it was before."""
+    noise = draw_noise(fit.initial, sampler.particles, key=keys.noise) if noise is None else noise
     imputation = imputation_keys(model, frame, keys, sampler.particles)
     memory = model.start(frame.inputs)
 

@@ -85,7 +85,7 @@ class Move(eqx.Module):
     - `carried`: the normalised log-weights with which it began.
     - `noise`: what the latents were made from.
     - `latents`: z_t.
-    - `log_weights`: the normalised log-weights after the step.
+    - `log_weights`: the normalised log-weights after the step; None where the draw is to be made anew.
     - `imputation`: a key a particle for what is missing in x_t, where the memory needs it.
     """
 
@@ -95,7 +95,7 @@ class Move(eqx.Module):
     carried: Float[Array, "*steps particles"]
     noise: Shaped[Array, "..."]
     latents: Shaped[Array, "..."]
-    log_weights: Float[Array, "*steps particles"]
+    log_weights: Float[Array, "*steps particles"] | None
     imputation: Shaped[Array, "..."] | None
 
 

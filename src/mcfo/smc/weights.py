@@ -16,8 +16,9 @@ def normalise(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
     filter goes on and every later number means something, and log R itself says what happened: -inf if all weights
     are zero, +inf if one is infinite, NaN if one is NaN.
     """
-    largest = jnp.max(log_weights)
-    shift = jnp.where(jnp.isfinite(largest), largest, 0.0)
+    # The largest of those that are finite, which is finite itself, and needs no look at what came out.
+    lowest = jnp.finfo(log_weights.dtype).min
+    shift = jnp.max(jnp.where(jnp.isfinite(log_weights), log_weights, lowest))
     shifted = log_weights - shift
     total = _sum(jnp.exp(shifted), log_weights != -jnp.inf)
     # The inner `where` keeps the gradient of a collapsed step from being NaN.
