@@ -7,7 +7,7 @@ import numpy as np
 
 
 def float_dtype() -> np.dtype:
-    return jnp.zeros(()).dtype
+    return jnp.result_type(float)
 
 
 def read_table(values: Any, name: str) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import equinox as eqx
 import numpy as np
 
 from mcfo.catalogue.start import Start, check_between, exogenous, known, observed, regressed
@@ -153,7 +154,8 @@ def _begun(model: LinearGaussian, fixed: tuple[str, ...]) -> Start:
     """With a proposal that is optimal for where the model begins, and that is learned as the model is."""
     paths = tuple(f"model.{name}" for name in fixed)
     if model.emission_inputs is None and type(model) is LinearGaussian:
-        return Start(model, AffineGaussian.optimal(model), paths)
+        # One program, where there would be one for each operation.
+        return Start(model, eqx.filter_jit(AffineGaussian.optimal)(model), paths)
     # Of the proposal's copy of the model what is fixed in the model is fixed too.
     return Start(model, LocallyOptimal(model), (*paths, *(f"proposal.model.{name}" for name in fixed)))
 

@@ -22,6 +22,7 @@ from mcfo.cli.common import (
     read_options,
     read_values,
 )
+from mcfo.cli.programs import programs_folder
 from mcfo.files import InputError
 
 
@@ -287,6 +288,7 @@ def _learn(
 
     from mcfo.training.loop import fit as learn
     from mcfo.training.progress import Listener, ProgressBar, TensorBoard
+    from mcfo.training.traced import keeping_traced
 
     console = Console()
     listener: Listener = ProgressBar(console)
@@ -294,16 +296,17 @@ def _learn(
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
     console.print(f"{len(sequences)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
-    return learn(
-        start.model,
-        start.proposal,
-        sequences,
-        objective=objective,
-        validation=held_out,
-        out=out,
-        listener=listener,
-        **options,
-    )
+    with keeping_traced(programs_folder()):
+        return learn(
+            start.model,
+            start.proposal,
+            sequences,
+            objective=objective,
+            validation=held_out,
+            out=out,
+            listener=listener,
+            **options,
+        )
 
 
 def _check(fitted: Any, out: Path, sequences: list, columns: list[str]) -> None:

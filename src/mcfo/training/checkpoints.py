@@ -8,6 +8,7 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from orbax.checkpoint import v1 as orbax
 
 from mcfo.files import InputError, RunError
 from mcfo.training.parameters import dotted
@@ -47,14 +47,20 @@ class Checkpoints:
     def __init__(self, folder: Path):
         self._folder = folder
         self._failed = False
+
+    @cached_property
+    def _manager(self) -> Any:
+        # Orbax takes a third of a second to import, which the first step of a run should not wait for.
+        from orbax.checkpoint import v1 as orbax
+
         training: Any = orbax.training  # its annotations name types that its own policies do not match
         policies = training.preservation_policies
         best = policies.BestN(
             get_metric_fn=lambda metrics: metrics[_SCORE], reverse=True, n=1, keep_checkpoints_without_metrics=False
         )
         with _orbax():
-            self._manager = training.Checkpointer(
-                folder.absolute(),
+            return training.Checkpointer(
+                self._folder.absolute(),
                 preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(KEEP), best]),
                 cleanup_tmp_directories=True,
             )
@@ -138,7 +144,9 @@ class Checkpoints:
         return jax.tree_util.tree_map_with_path(pick, like), seconds
 
     def close(self) -> None:
-        """Ends the threads that Orbax started."""
+        """Ends the threads that Orbax started, if it has."""
+        if "_manager" not in vars(self):
+            return
         try:
             with _orbax():
                 self._manager.close()

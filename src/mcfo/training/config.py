@@ -6,9 +6,9 @@ from importlib import metadata
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
+from mcfo.reading import float_dtype
 from mcfo.training.buckets import Buckets, steps_of
 from mcfo.training.parameters import describe, digest, named_arrays
 from mcfo.training.trainer import Trainer
@@ -61,7 +61,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
         "settings": trainer.settings.as_data(),
         "optimiser": trainer.optimiser_digest(),
         "devices": trainer.devices,
-        "precision": str(jnp.zeros(()).dtype),
+        "precision": str(float_dtype()),
         "versions": {name: metadata.version(name) for name in _PACKAGES},
     }
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -67,7 +66,12 @@ def make_mesh(devices: int, axis: str) -> Mesh:
 def everywhere(mesh: Mesh, tree: Any) -> Any:
     """The arrays of a tree on every device of a mesh, so that each call of a program finds them alike."""
     whole = NamedSharding(mesh, PartitionSpec())
-    # A type that is weak (of a Python number) would compile a program of its own.
-    return jax.tree.map(
-        lambda leaf: jax.device_put(jnp.array(leaf, leaf.dtype), whole) if eqx.is_array(leaf) else leaf, tree
-    )
+
+    def placed(leaf: Any) -> Any:
+        if not eqx.is_array(leaf):
+            return leaf
+        # A type that is weak (of a Python number) would compile a program of its own.
+        weak = isinstance(leaf, jax.Array) and leaf.weak_type
+        return jax.device_put(np.asarray(leaf) if weak else leaf, whole)
+
+    return jax.tree.map(placed, tree)

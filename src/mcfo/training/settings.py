@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 
 from mcfo.files import InputError
+from mcfo.reading import float_dtype
 from mcfo.suggestions import nearest
 
 SCHEDULES: dict[str, Callable[..., Any]] = {
@@ -171,6 +171,12 @@ class Settings:
             )
         return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
 
+    def optimiser_facts(self) -> dict[str, Any] | None:
+        """Everything that [`transformation`][mcfo.Settings.transformation] reads; None of one that was made in
+        Python, of which nothing is known."""
+        names = ("optimiser", "learning_rate", "optimiser_options", "schedule", "schedule_options", "clip", "steps")
+        return {name: getattr(self, name) for name in names} if isinstance(self.optimiser, str) else None
+
     def as_data(self) -> dict[str, Any]:
         """What goes into config.json."""
         data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
@@ -228,9 +234,9 @@ def _require_data(name: str, value: Any) -> None:
 
 def _try(optimiser: optax.GradientTransformation, name: Any) -> None:
     """Refuses an optimiser that cannot update a number, or whose state no checkpoint can hold."""
-    number = jnp.zeros(2)
+    number = jax.ShapeDtypeStruct((2,), float_dtype())
     try:
-        state = optimiser.init(number)
+        state = jax.eval_shape(optimiser.init, number)
         jax.eval_shape(optimiser.update, number, state, number)
     except Exception as error:
         # An option of the wrong kind shows only here, as whatever error it leads to.
@@ -239,7 +245,7 @@ def _try(optimiser: optax.GradientTransformation, name: Any) -> None:
             f"The optimiser {name!r} does not work with these options: {text[0] if text else type(error).__name__}. "
             "Change them, or choose another one."
         ) from error
-    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state) if eqx.is_array(leaf)):
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state)):
         raise InputError(f"The optimiser {name!r} keeps a random key, which is not supported. Choose another one.")
 
 

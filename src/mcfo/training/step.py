@@ -20,6 +20,7 @@ from mcfo.objectives.base import Objective
 from mcfo.sequences import Sequence
 from mcfo.training.buckets import Buckets
 from mcfo.training.parameters import Modules
+from mcfo.training.traced import kept
 from mcfo.types import Key, Scalar
 
 COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
@@ -156,9 +157,17 @@ def over_seeds(function: Callable[..., Any], learned: Any, *others: Any) -> Any:
 def compiled(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., Any]:
     """The function as every device of the mesh runs it, on its part of the arguments; its results are everywhere the
     same."""
-    if mesh.size > 1:
-        # Replication is ours to keep: every result is made of means over all devices.
-        function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+    return _jit(_shared(function, mesh, specs))
+
+
+def _shared(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., Any]:
+    if mesh.size == 1:
+        return function
+    # Replication is ours to keep: every result is made of means over all devices.
+    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
+
+
+def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
     return jax.jit(function, compiler_options=COMPILER_OPTIONS)
 
 
@@ -167,12 +176,22 @@ def _numbers(tree: Any) -> list[Array]:
 
 
 def make_chunk(
-    objective: Objective, optimiser: optax.GradientTransformation, static: Modules, averaged_from: int, mesh: Mesh
+    objective: Objective,
+    optimiser: optax.GradientTransformation,
+    static: Modules,
+    averaged_from: int,
+    mesh: Mesh,
+    optimiser_facts: Any = None,
 ) -> Callable[..., tuple[State, Sums]]:
     """A compiled function of state, fixed arrays, data, buckets (chunk), places in them (chunk, seeds, batch), seeds
     and the number of updates.
 
     Places beyond that number are not used, so that the last chunk of a run needs no program of its own.
+
+    **Arguments:**
+
+    - `optimiser_facts`: what the optimiser follows from, if that is known; the traced program can then be
+      [kept][mcfo.training.traced].
     """
 
     def update(
@@ -248,4 +267,12 @@ def make_chunk(
         return jax.lax.fori_loop(0, count, body, (state, zero))
 
     everywhere, divided = PartitionSpec(), PartitionSpec(None, None, DEVICES)
-    return compiled(chunk, mesh, (everywhere, everywhere, everywhere, everywhere, divided, everywhere, everywhere))
+    specs = everywhere, everywhere, everywhere, everywhere, divided, everywhere, everywhere
+    if optimiser_facts is None:
+        return compiled(chunk, mesh, specs)
+    return kept(
+        _shared(chunk, mesh, specs),
+        result_like=lambda state, *_: (state, Sums(*[0.0] * 7)),  # pyright: ignore[reportArgumentType]
+        facts=(objective, static, averaged_from, mesh.size, optimiser_facts),
+        compile=_jit,
+    )

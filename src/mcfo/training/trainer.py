@@ -71,9 +71,11 @@ class Trainer:
         self.devices = choose_devices(settings.devices, self._batches.size)
         self._mesh = make_mesh(self.devices, DEVICES)
         fixed, static = eqx.partition(self._rest, eqx.is_array)
-        self._seeds = everywhere(self._mesh, jnp.asarray(settings.seeds, jnp.int32))
+        self._seeds = everywhere(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
         self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, self.data)
-        self._chunk = make_chunk(self.objective, self._optimiser, static, settings.averaged_from, self._mesh)
+        self._chunk = make_chunk(
+            self.objective, self._optimiser, static, settings.averaged_from, self._mesh, settings.optimiser_facts()
+        )
         self._validate = None if self.validation is None else self._make_validation(self.validation, static)
         self._watch = None if watch is None else _make_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
@@ -91,7 +93,7 @@ class Trainer:
     def optimiser_digest(self) -> str:
         """One number for what the optimiser computes, whoever made it."""
         optimiser: Any = self._optimiser
-        state = optimiser.init(self._learned)
+        state = jax.eval_shape(optimiser.init, self._learned)
         return hashlib.sha256(
             str(jax.make_jaxpr(optimiser.update)(self._learned, state, self._learned)).encode()
         ).hexdigest()
@@ -285,7 +287,7 @@ def _checked(
         raise InputError(
             f"The objective is {objective!r}. Use mcfo.mcfo(100), or mcfo.objective('mcfo', particles=100)."
         )
-    check_arguments(modules.model, modules.proposal, jax.random.key(0))
+    check_arguments(modules.model, modules.proposal, jax.eval_shape(lambda: jax.random.key(0)))
     try:
         if settings.window is not None:
             objective = objective.in_windows(settings.window)
@@ -306,6 +308,6 @@ def _checked(
             "--validation or --holdout), or leave them out."
         )
     for name, array in named_arrays(modules).items():
-        if jnp.issubdtype(array.dtype, jnp.inexact) and not bool(jnp.all(jnp.isfinite(array))):
+        if jnp.issubdtype(array.dtype, jnp.inexact) and not np.all(np.isfinite(np.asarray(array))):
             raise InputError(f"{name} is not finite before learning begins. Start from finite parameters.")
     return objective
