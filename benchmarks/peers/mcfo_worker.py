@@ -79,11 +79,12 @@ def prepare_learn(workload):
     compiled = jax.jit(step).lower(both, batch, np.int32(0)).compile()
 
     def call(seed):
+        # Read as NumPy's: to take an element of JAX's array would be a program of its own.
         loss, (of_model, of_proposal) = jax.block_until_ready(compiled(both, batch, np.int32(seed)))
         return {
             "log_evidence": -workload["sequences"] * float(loss),
-            "model gradient": float(of_model.transition_matrix[0, 0]),
-            "proposal gradient": float(of_proposal.latent_weight[0, 0]),
+            "model gradient": np.asarray(of_model.transition_matrix).item(),
+            "proposal gradient": np.asarray(of_proposal.latent_weight).item(),
         }
 
     return Prepared(call, temporary_bytes(compiled))

@@ -22,7 +22,7 @@ def grow(quick: bool, effort: Effort, tell: Callable[[str], None]) -> dict[str, 
         with Pool(reuse=False) as pool:
             pool.expect(entries)
             pool.wait()
-            results = measure(entries, effort, start=pool.take, finish=pool.give_back, tell=tell)
+            results = measure(entries, effort, start=pool.take, finish=pool.give_back, tell=tell, preparing=2)
         found[axis] = curve(axis, [getattr(entry.workload, axis) for entry in entries], results)
         workload = entries[0].workload
         fixed = {SYMBOLS[other]: getattr(workload, other) for other in AXES if other != axis}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,15 +24,17 @@ class Effort:
     - `repeats`: timed calls of each contender.
     - `seconds`: that one contender may spend on them; beyond, it has fewer, but at least `least`.
     - `patience`: seconds that one answer may take.
+    - `checking`: seconds for calls before the timed ones, by which it is checked what is computed.
     """
 
     repeats: int
     seconds: float
     least: int
     patience: float
+    checking: float = 8.0
 
 
-QUICK = Effort(repeats=7, seconds=2.0, least=2, patience=90.0)
+QUICK = Effort(repeats=7, seconds=2.0, least=2, patience=90.0, checking=3.0)
 FULL = Effort(repeats=31, seconds=60.0, least=5, patience=1800.0)
 BURST = 0.02
 """Seconds for which a contender with short calls goes on before the next one has its turn."""
@@ -56,26 +59,42 @@ Finish = Callable[[Entry, Worker], None]
 
 
 def measure(
-    entries: Sequence[Entry], effort: Effort, *, start: Start, finish: Finish, tell: Callable[[str], None]
+    entries: Sequence[Entry],
+    effort: Effort,
+    *,
+    start: Start,
+    finish: Finish,
+    tell: Callable[[str], None],
+    preparing: int = 1,
 ) -> list[dict[str, Any]]:
-    """What came out of each entry, in their order. One that crashes says why, and the others go on."""
+    """What came out of each entry, in their order. One that crashes says why, and the others go on.
+
+    **Arguments:**
+
+    - `preparing`: how many prepare side by side; with more than one, the seconds of first calls say little.
+    """
     found: list[dict[str, Any]] = [
         {"workload": entry.workload.name, "contender": entry.contender, "variant": entry.variant, "seconds": []}
         | {"values": []}
         for entry in entries
     ]
     workers: list[Worker | None] = [None] * len(entries)
+
+    def prepare(place: int) -> None:
+        entry = entries[place]
+        tell(f"{entry.contender} prepares")
+        try:
+            workers[place] = worker = start(entry)
+            answer = worker.ask(effort.patience, prepare=entry.workload.as_request())
+        except Exception as error:  # whatever it is, the table says so
+            found[place]["crashed"] = str(error) or type(error).__name__
+            return
+        found[place] |= {"first": answer["first"], "temporary": answer["temporary"], "versions": worker.versions}
+        found[place]["values"] += answer["values"]
+
     try:
-        for place, entry in enumerate(entries):
-            tell(f"{entry.contender} prepares")
-            try:
-                workers[place] = worker = start(entry)
-                answer = worker.ask(effort.patience, prepare=entry.workload.as_request())
-            except Exception as error:  # whatever it is, the table says so
-                found[place]["crashed"] = str(error) or type(error).__name__
-                continue
-            found[place] |= {"first": answer["first"], "temporary": answer["temporary"], "versions": worker.versions}
-            found[place]["values"] += answer["values"]
+        with ThreadPoolExecutor(preparing) as threads:
+            list(threads.map(prepare, range(len(entries))))
         _interleave(entries, workers, found, effort, tell)
         for worker, result in zip(workers, found, strict=True):
             if worker is None or "crashed" in result:
@@ -107,7 +126,7 @@ def _interleave(
             if worker is None or "crashed" in result or _has_enough(result["seconds"], effort):
                 continue
             tell(f"{entry.contender}, repeat {repeat}")
-            calls = _burst(result) if repeat else _calls_to_check(entry.workload, result)
+            calls = _burst(result) if repeat else _calls_to_check(entry.workload, result, effort)
             try:
                 answer = worker.ask(effort.patience, run=calls, seed=1 + len(result["values"]))
             except Crashed as error:
@@ -120,9 +139,9 @@ def _interleave(
                 result["warm"] = min(answer["seconds"])
 
 
-def _calls_to_check(workload: Workload, result: dict[str, Any]) -> int:
+def _calls_to_check(workload: Workload, result: dict[str, Any], effort: Effort) -> int:
     """A dozen where that takes no more than seconds, for the check of what is computed; the first took a bit more."""
-    return max(1, min(12, int(8.0 / result["first"]))) if workload.is_compared else 1
+    return max(1, min(12, int(effort.checking / result["first"]))) if workload.is_compared else 1
 
 
 def _burst(result: dict[str, Any]) -> int:

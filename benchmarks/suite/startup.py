@@ -78,13 +78,13 @@ class Fit:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        while not (metrics.exists() and metrics.stat().st_size):
-            if process.poll() is not None:
-                break
+        while process.poll() is None and not (metrics.exists() and metrics.stat().st_size):
             time.sleep(0.005)
         seconds = time.perf_counter() - begun
+        begun_to_learn = metrics.exists() and metrics.stat().st_size
+        process.kill()  # what it kept, it kept before its first step
         _, errors = process.communicate()
-        if process.returncode:
+        if not begun_to_learn:
             raise RuntimeError(errors.decode().strip().splitlines()[-1] if errors.strip() else "mcfo fit failed")
         return seconds
 
