@@ -90,7 +90,7 @@ def _config(size: Preset, preset: str, seed: int, devices: int, seconds: float) 
         **asdict(size),
         "courses": {name: course._asdict() for name, course in size.courses},
         "sweeps": SWEEPS,
-        "optimiser": "adam",
+        "optimiser": "adam, or adamw where weights decay",
         "devices": devices,
         "precision": str(jnp.zeros(()).dtype),
         "versions": {name: metadata.version(name) for name in ("mcfo", "jax", "equinox", "numpyro", "optax")},

@@ -79,9 +79,10 @@ def write_report(
     for name, course in size.courses:
         window = "" if course.window is None else f" Gradients go back {course.window} steps at most."
         keys = f", in all keys up to {course.transposed} semitones up and down" if course.transposed else ""
+        decay = f" Weights decay by {course.decay:g} times the rate." if course.decay else ""
         report.text(
             f"{name}: {course.steps} updates of Adam with {course.batch} pieces each{keys}; the rate falls from "
-            f"{course.rate:g} to zero by a cosine.{window}"
+            f"{course.rate:g} to zero by a cosine.{decay}{window}"
         )
     report.text(
         "All methods start from the same networks: emission at the note frequencies of the training split, a proposal "

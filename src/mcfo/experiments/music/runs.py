@@ -73,6 +73,8 @@ def learn(
         steps=course.steps,
         batch=course.batch,
         seeds=(job.seed,),
+        optimiser="adamw" if course.decay else "adam",
+        optimiser_options={"weight_decay": course.decay} if course.decay else {},
         learning_rate=course.rate,
         schedule="cosine",
         fixed=start.fixed,
