@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 
@@ -48,9 +49,10 @@ class Experiment:
     def __init__(self, ending=None, blocks=False):
         self.ending, self.blocks = ending, blocks
         self.PRESETS = {"quick": "small", "paper": "large"}
+        self.wanted = None
 
     def run(self, out, size, *, preset, seed, command):
-        assert size == self.PRESETS[preset]
+        assert size == (self.wanted or self.PRESETS[preset])
         (out / "figures").mkdir(exist_ok=True)
         if self.blocks:
             (out / "blocks").mkdir(exist_ok=True)
@@ -89,6 +91,22 @@ def test_reproduce_writes_a_whole_folder_and_never_over_another(reproduce):
     assert (out / "results.csv").read_text() == "quick 8"
     assert (out / "mine.txt").read_text() == "kept"
     assert [entry.name for entry in out.parent.iterdir()] == ["gradients-quick"]
+
+
+def test_seeds_take_the_place_of_the_presets(reproduce):
+    @dataclass(frozen=True)
+    class Size:
+        seeds: tuple[int, ...] = (0,)
+
+    experiment = Experiment()
+    experiment.PRESETS = {"quick": Size()}
+    experiment.wanted = Size(seeds=(0, 1, 2))
+    assert reproduce(experiment, "--seeds", "3", "--out", "run").exit_code == 0
+    assert Path("run/figures/one.png").read_text() == "mcfo reproduce gradients --preset quick --seed 0 --seeds 3"
+    refused = reproduce(Experiment(), "--seeds", "2", "--out", "other")
+    assert refused.exit_code == 2
+    assert "Leave out --seeds" in refused.stderr
+    assert not Path("other").exists()
 
 
 def test_an_interrupted_run_leaves_nothing_or_something_to_resume(reproduce):

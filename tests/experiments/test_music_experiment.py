@@ -140,9 +140,13 @@ def folder(tmp_path_factory, rolls):
     """A whole experiment of the smallest size, with small networks."""
     out = tmp_path_factory.mktemp("experiment")
     size = Preset(
-        (("jsb", Course(4, 2, 1e-3, window=3, transposed=1)),), methods=("mcfo-smc", "iwae"), particles=(2,),
-        evaluations=1, validation_particles=3, test_particles=4, test_runs=2,
-    )  # fmt: skip
+        (("jsb", Course(4, 2, 1e-3, window=3, transposed=1, evaluations=1)),),
+        methods=("mcfo-smc", "iwae"),
+        particles=(2,),
+        validation_particles=3,
+        test_particles=4,
+        test_runs=2,
+    )
     with pytest.MonkeyPatch.context() as patch:
         make = runs.make
         tiny = {"latent": "2", "hidden": "3", "units": "3"}

@@ -50,6 +50,15 @@ def reproduce(
         Path | None, typer.Option(help="Where the piano-rolls are: a folder of jsb.npz and so on. music.")
     ] = None,
     seed: Seed = 0,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help="Runs of each method, with seeds from --seed on. lgssm, pendulum, music.",
+            min=1,
+            max=1000,
+            show_default="the preset's",
+        ),
+    ] = None,
     force: Force = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
 ) -> None:
@@ -62,6 +71,11 @@ def reproduce(
     if method:
         size = _only(name, size, method)
         words += [word for one in method for word in ("--method", one)]
+    if seeds is not None:
+        if not hasattr(size, "seeds"):
+            fail(f"The experiment {name} has no runs of several seeds. Leave out --seeds.")
+        size = replace(size, seeds=tuple(range(seeds)))
+        words += ["--seeds", str(seeds)]
     if only:
         size = _of_data(name, size, only)
         words += [word for one in only for word in ("--only", one)]

@@ -30,6 +30,7 @@ class Course(NamedTuple):
     - `window`: how many steps a gradient goes back.
     - `transposed`: pieces are learned in all keys so many semitones up and down.
     - `decay`: weights shrink by this times the learning rate at each update, as in AdamW.
+    - `evaluations`: how often a run is evaluated on the validation split; the best of them is what is kept of it.
     """
 
     steps: int
@@ -38,6 +39,7 @@ class Course(NamedTuple):
     window: int | None = None
     transposed: int = 0
     decay: float = 0.0
+    evaluations: int = 20
 
 
 class Job(NamedTuple):
@@ -58,8 +60,7 @@ class Preset:
     """The size of the experiment.
 
     - `courses`: how each data set is learned; `methods`: some of `METHODS`; `particles`: each K.
-    - `evaluations`: how often a run is evaluated on the validation split, with `validation_particles`; the best of
-      them is what is kept of it.
+    - `validation_particles`: of the filter that evaluates a run on the validation split.
     - `test_particles`, `test_runs`: of the filter that evaluates what was kept, and how often it does.
     """
 
@@ -67,7 +68,6 @@ class Preset:
     methods: tuple[str, ...] = ("mcfo-smc", "fivo", "iwae", "mcfo-dreg")
     particles: tuple[int, ...] = (10,)
     seeds: tuple[int, ...] = (0,)
-    evaluations: int = 20
     validation_particles: int = 50
     test_particles: int = 500
     test_runs: int = 5
@@ -96,8 +96,8 @@ def cost(job: Job, course: Course, mean_length: float) -> float:
 
 _JSB = Course(steps=1200, batch=16, rate=2e-3)
 _JSB_DECAYED = Course(steps=1600, batch=16, rate=2e-3, decay=0.3)
-_NOTTINGHAM = Course(steps=800, batch=16, rate=2e-3)
-_MUSEDATA = Course(steps=2000, batch=16, rate=1e-3, window=200)
+_NOTTINGHAM = Course(steps=800, batch=16, rate=3e-3, evaluations=8)
+_MUSEDATA = Course(steps=2000, batch=16, rate=1e-3, window=200, evaluations=8)
 _PIANO_MIDI = Course(steps=1000, batch=8, rate=1e-3, window=200)
 
 PRESETS: dict[str, Preset] = {

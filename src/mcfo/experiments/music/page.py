@@ -82,12 +82,12 @@ def write_report(
         decay = f" Weights decay by {course.decay:g} times the rate." if course.decay else ""
         report.text(
             f"{name}: {course.steps} updates of Adam with {course.batch} pieces each{keys}; the rate falls from "
-            f"{course.rate:g} to zero by a cosine.{decay}{window}"
+            f"{course.rate:g} to zero by a cosine, {course.evaluations} evaluations on the way.{decay}{window}"
         )
     report.text(
         "All methods start from the same networks: emission at the note frequencies of the training split, a proposal "
         "that corrects the prior's mean, deviations by softplus with 0.25 added before it, inputs centred. MCFO-PIMH: "
-        f"{SWEEPS} sweeps. Validation: {size.evaluations} times, {size.validation_particles} particles. Baselines have "
+        f"{SWEEPS} sweeps. Validation: {size.validation_particles} particles. Baselines have "
         "no latents: each key as often as in the training split; each key given whether it sounded a step before. "
         "float32."
     )
@@ -115,11 +115,16 @@ def table(
 
 def print_table(console: Console, outcomes: Outcomes, baselines: dict[str, dict[str, float]]) -> None:
     """The same, shorter, in the terminal."""
-    header, rows, _ = table(outcomes, baselines)
+    header, rows, _ = table(outcomes, {data: {} for data in outcomes.data})
     shown = [place for place, name in enumerate(header) if name not in ("best step", "test, K")]
-    found = Table(box=SIMPLE_HEAD, caption="NLL per step.")
+    without = "; ".join(
+        f"{data}: " + ", ".join(f"{value:.2f} by {name}" for name, value in found.items())
+        for data, found in baselines.items()
+    )
+    found = Table(box=SIMPLE_HEAD, padding=(0, 0), caption=f"NLL per step. Without latents, {without}.")
     for place in shown:
-        found.add_column(header[place], justify="left" if place < 2 else "right")
+        left = place < 2
+        found.add_column(header[place], justify="left" if left else "right", no_wrap=left)
     for row in rows:
         found.add_row(*(row[place] for place in shown))
     console.print(found)

@@ -79,7 +79,7 @@ def learn(
         schedule="cosine",
         fixed=start.fixed,
         log_every=log_every,
-        evaluate_every=max(log_every, course.steps // preset.evaluations),
+        evaluate_every=max(log_every, course.steps // course.evaluations),
         evaluation_particles=preset.validation_particles,
         window=course.window,
         devices=devices,
