@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,9 @@ from mcfo.types import Distribution, Key
 
 _LEAST_SCALE = 1e-3
 """No deviation that a network gives is smaller: a density without bound has no maximum."""
+LAW = 0.3
+"""The size of the last weights of networks whose outputs are a mean and a deviation: with larger ones some deviations
+begin so small that a single particle has all the weight, and learning may never recover from that."""
 
 Vector = Float[Array, " size"]
 
@@ -52,17 +56,24 @@ class MLP(eqx.Module):
         """The same network with another bias in its last layer."""
         return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
 
-    def with_identity(self) -> MLP:
-        """The same network, but its first outputs begin as its inputs plus what the other units say of them.
+    def with_identity(self, count: int | None = None) -> MLP:
+        """The same network, but its first outputs begin as its first inputs plus what the other units say.
 
         Two units of each hidden layer carry an input, its positive and its negative part, so the activation must be
         ReLU. A network with layers too narrow for that is left as it is.
+
+        **Arguments:**
+
+        - `count`: how many inputs are carried; all by default.
         """
-        count = self.layers[0].weight.shape[1]
+        inputs = self.layers[0].weight.shape[1]
+        count = inputs if count is None else count
         hidden = [layer.weight.shape[0] for layer in self.layers[:-1]]
-        if self.activation is not jax.nn.relu or min(hidden, default=2 * count) < 2 * count:
+        # Where other inputs are read too, a unit must be left for them.
+        least = 2 * count + (inputs > count)
+        if self.activation is not jax.nn.relu or min(hidden, default=least) < least:
             return self
-        identity = jnp.eye(count)
+        identity = jnp.eye(count, inputs)
         if not hidden:
             return self._with_weight(0, lambda weight: weight.at[:count].add(identity))
         carried, network = 2 * count, self
@@ -71,7 +82,7 @@ class MLP(eqx.Module):
             rows = parts if place == 0 else jnp.eye(carried, layer.weight.shape[1])
             network = network._with_weight(place, lambda weight, rows=rows: weight.at[:carried].set(rows))
             network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
-        return network._with_weight(len(hidden), lambda weight: weight.at[:count, :carried].set(parts.T))
+        return network._with_weight(len(hidden), lambda weight: weight.at[:count, :carried].set(parts[:, :count].T))
 
     def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
         return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)
@@ -90,6 +101,24 @@ def multiply(weight: Float[Array, "outputs inputs"], *parts: Float[Array, " _"])
     # Not weight @ part, whose result would have the particles as columns, and would have to be transposed.
     products = [part @ block.T for block, part in zip(columns, parts, strict=True)]
     return sum(products[1:], start=products[0])
+
+
+def rectified(*sizes: int, key: Key, last: float = 1.0) -> MLP:
+    """A network of these sizes with weights N(0, 2 / inputs), in the last layer N(0, last² / inputs), and no biases to
+    begin with.
+
+    A signal keeps its size on its way through affine maps and ReLUs. He, Zhang, Ren and Sun (2015).
+    """
+    network = MLP(*sizes, key=key)
+    keys = jax.random.split(key, len(network.layers))
+
+    def drawn(layer: eqx.nn.Linear, gain: float, key: Key) -> eqx.nn.Linear:
+        weight = gain * jax.random.normal(key, layer.weight.shape) / math.sqrt(layer.weight.shape[1])
+        return eqx.tree_at(lambda one: (one.weight, one.bias), layer, (weight, jnp.zeros(len(weight))))
+
+    gains = [math.sqrt(2)] * (len(network.layers) - 1) + [last]
+    layers = tuple(drawn(*one) for one in zip(network.layers, gains, keys, strict=True))
+    return eqx.tree_at(lambda one: one.layers, network, layers)
 
 
 def xavier(module: Any, *, key: Key) -> Any:

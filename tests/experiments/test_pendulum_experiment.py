@@ -14,10 +14,11 @@ from mcfo import Amortised, Bootstrap, DeepMarkov, LinearGaussian, Sequence, kal
 from mcfo.experiments.pendulum import runs
 from mcfo.experiments.pendulum.claims import claims
 from mcfo.experiments.pendulum.experiment import run
-from mcfo.experiments.pendulum.methods import METHODS, PRESETS, Preset, cost
+from mcfo.experiments.pendulum.methods import FIRST_RATE, METHODS, PRESETS, Preset, cost
 from mcfo.experiments.pendulum.prediction import follow, scores
 from mcfo.experiments.pendulum.problem import make_problem
 from mcfo.experiments.pendulum.summary import Learned, Outcomes
+from mcfo.training.settings import SCHEDULES
 from support.browser import NEEDS_CHROMIUM, look_at
 
 pytestmark = pytest.mark.xdist_group("pendulum")  # one worker makes the folder
@@ -43,6 +44,18 @@ def linear_model():
         emission_covariance=jnp.full(2, 1.001**2),
     )
     return model, exact
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_rates_fall_from_the_papers_first_to_its_last(preset):
+    size = PRESETS[preset]
+    options = runs.SCHEDULES[size.schedule](size.last_rate)
+    rates = SCHEDULES[size.schedule](FIRST_RATE, size.steps, **options)
+    assert rates(0) == pytest.approx(1e-2)
+    assert rates(size.steps) == pytest.approx(1e-4)
+    assert rates(2 * size.steps) == pytest.approx(1e-4)
+    if preset == "paper":
+        assert rates(10) / rates(0) == pytest.approx(0.998, abs=1e-5)
 
 
 def test_predictions_are_those_of_the_kalman_filter():

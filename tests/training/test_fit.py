@@ -301,6 +301,7 @@ def test_early_stopping_keeps_the_best():
         ({"schedule": "cosin"}, "Did you mean 'cosine'?"),
         ({"schedule": "exponential", "schedule_options": {"decay": 1}}, "Did you mean 'decay_rate'?"),
         ({"learning_rate": -1.0}, "The learning rate must be a positive number"),
+        ({"rates": "by-with"}, "There are no rates 'by-with'. Did you mean 'by-width'?"),
         ({"clip": 0.0}, "clip is a positive norm"),
         ({"seeds": (1, 1)}, "The seeds must be different"),
         ({"seeds": (-1,)}, "seed must be a whole number"),

@@ -41,6 +41,7 @@ class Entry:
     - `inputs`: whether it can read other inputs.
     - `rules`: by which gradients `mcfo fit` learns it, unless one says otherwise; networks learn from many series, by
       the objective's own.
+    - `rates`: which [rates][mcfo.training.rates] `mcfo fit` learns it with, unless one says otherwise.
     - `check`: the first value of a series, (steps, columns) with NaN for what is missing, that the model with these
       options cannot explain; None where it can explain all.
     """
@@ -52,6 +53,7 @@ class Entry:
     gaps: bool = False
     inputs: bool = False
     rules: Mapping[str, str] = field(default_factory=lambda: LIKELIHOOD)
+    rates: str = "equal"
     check: Callable[[np.ndarray, Mapping[str, Any]], Impossible | None] = lambda values, options: None
 
     def parameters(self) -> dict[str, inspect.Parameter]:
@@ -141,6 +143,7 @@ CATALOGUE: dict[str, Entry] = {
         },
         "amortised: networks that read the observation, learned",
         rules={},
+        rates="by-width",
         check=check_deep,
     ),
     "vrnn": Entry(

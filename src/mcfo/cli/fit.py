@@ -50,6 +50,13 @@ def fit(
     schedule: Annotated[
         str, typer.Option(help="The rate's course: constant, cosine, exponential, linear, warmup-cosine.")
     ] = "constant",
+    rates: Annotated[
+        str | None,
+        typer.Option(
+            help="equal: one rate for all. by-width: less the more inputs a layer has.",
+            show_default="by-width for deep, else equal",
+        ),
+    ] = None,
     clip: Annotated[float | None, typer.Option(help="Largest global norm of a gradient.")] = None,
     model_option: Annotated[
         list[str] | None, typer.Option("--set", help="An option of the model, name=value; several times.")
@@ -172,6 +179,7 @@ def fit(
                 fixed=(*start.fixed, *(path for path in fix or () if path not in start.fixed)),
                 resume=resume,
                 checkpoint_seconds=checkpoint_seconds,
+                rates=rates or _rates(model, own),
                 **settings,
             )
             if checks:
@@ -257,6 +265,13 @@ def _rules(model: str, own: bool, window: int | None) -> dict[str, str]:
     rules = LIKELIHOOD if own else entry(model).rules
     # A rule over whole paths cannot be cut into windows.
     return {side: rule for side, rule in rules.items() if side == "phi" or window is None}
+
+
+def _rates(model: str, own: bool) -> str:
+    """Which rates a model is learned with, unless one says otherwise."""
+    from mcfo.catalogue.entries import entry
+
+    return "equal" if own else entry(model).rates
 
 
 def _objective(name: str, particles: int, rules: dict[str, str], options: dict[str, str]) -> Any:

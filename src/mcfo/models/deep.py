@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from mcfo.models.base import MarkovModel
-from mcfo.networks import MLP, normal, positive
+from mcfo.networks import LAW, MLP, normal, positive, rectified
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers
 
 EMISSIONS = ("bernoulli", "gaussian")
@@ -57,9 +57,9 @@ class DeepMarkov(MarkovModel):
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
         of_transition, of_emission = jax.random.split(key)
         self.initial_law = jnp.concatenate([jnp.zeros(latent), _raw(jnp.ones(latent))])
-        network = MLP(latent, *transition, 2 * latent, key=of_transition)
+        network = rectified(latent, *transition, 2 * latent, key=of_transition, last=LAW)
         self.transition_network = network.with_identity() if persistent else network
-        network = MLP(latent, *emission, dimensions, key=of_emission)
+        network = rectified(latent, *emission, dimensions, key=of_emission)
         self.emission_network = network if bias is None else network.with_bias(jnp.asarray(bias, float))
         scales = jnp.broadcast_to(jnp.asarray(1.0 if scale is None else scale, float), (dimensions,))
         self.emission_raw_scale = _raw(scales) if kind == "gaussian" else None

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
-from mcfo.networks import MLP, normal
+from mcfo.networks import MLP, normal, rectified
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
 from mcfo.types import Context, Distribution, Key, Memory, Numbers
@@ -38,6 +38,7 @@ class Amortised(Proposal):
         key: Key,
         encoder: Listing[int] = (128, 32),
         hidden: Listing[int] = (32,),
+        persistent: bool = True,
         centre: Numbers = 0.0,
         scale: Numbers = 1.0,
     ):
@@ -46,12 +47,15 @@ class Amortised(Proposal):
         - `dimensions`, `latent`: the sizes of x_t and of z_t.
         - `encoder`: units of the encoder's layers; the last are what the other networks read.
         - `hidden`: hidden units of the other two networks.
+        - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
+          twice the latent's size.
         - `centre`, `scale`: of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
-        self.encoder = MLP(dimensions, *encoder, key=of_encoder)
-        self.initial_network = MLP(encoder[-1], *hidden, 2 * latent, key=of_initial)
-        self.step_network = MLP(latent + encoder[-1], *hidden, 2 * latent, key=of_step)
+        self.encoder = rectified(dimensions, *encoder, key=of_encoder)
+        self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
+        network = rectified(latent + encoder[-1], *hidden, 2 * latent, key=of_step)
+        self.step_network = network.with_identity(latent) if persistent else network
         self.centre, self.scale = (
             jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (centre, scale)
         )

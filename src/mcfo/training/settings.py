@@ -18,6 +18,7 @@ import optax
 from mcfo.files import InputError
 from mcfo.reading import float_dtype
 from mcfo.suggestions import nearest
+from mcfo.training.rates import RATES
 
 SCHEDULES: dict[str, Callable[..., Any]] = {
     "constant": optax.constant_schedule,
@@ -57,6 +58,8 @@ class Settings:
       brings its own learning rate.
     - `learning_rate`, `schedule`, `schedule_options`: the rate, or its course over the steps: `"cosine"` decays to zero
       at the last step unless the options say otherwise.
+    - `rates`: "equal", the same rate for every parameter, or "by-width": √(2 / n) of it for a matrix with n
+      columns, the inputs of a layer, which networks with wide layers need.
     - `clip`: the largest global norm of a gradient; larger ones are scaled down to it.
     - `fixed`: what is not learned: dotted paths, `("model.initial_noise", "proposal.noise")`.
     - `log_every`: updates that make one line of the metrics, which holds their means.
@@ -82,6 +85,7 @@ class Settings:
     optimiser_options: Mapping[str, Any] = field(default_factory=dict)
     schedule: str = "constant"
     schedule_options: Mapping[str, Any] = field(default_factory=dict)
+    rates: str = "equal"
     clip: float | int | None = None
     fixed: tuple[str, ...] = ()
     log_every: int = 10
@@ -169,12 +173,18 @@ class Settings:
                 "An optax transformation brings its own rate and options. Leave out schedule, schedule_options and "
                 "optimiser_options, or name the optimiser."
             )
+        if self.rates not in RATES:
+            raise InputError(f"There are no rates {self.rates!r}. {nearest(self.rates, RATES)}")
+        if self.rates != "equal":
+            made = optax.chain(made, RATES[self.rates]())
         return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
 
     def optimiser_facts(self) -> dict[str, Any] | None:
         """Everything that [`transformation`][mcfo.Settings.transformation] reads; None of one that was made in
         Python, of which nothing is known."""
-        names = ("optimiser", "learning_rate", "optimiser_options", "schedule", "schedule_options", "clip", "steps")
+        names = (
+            "optimiser", "learning_rate", "optimiser_options", "schedule", "schedule_options", "rates", "clip", "steps",
+        )  # fmt: skip
         return {name: getattr(self, name) for name in names} if isinstance(self.optimiser, str) else None
 
     def as_data(self) -> dict[str, Any]:

@@ -121,7 +121,7 @@ def _config(size: Preset, preset: str, seed: int, seconds: float) -> dict[str, A
         "proposal_particles": PROPOSAL_PARTICLES,
         "sweeps": SWEEPS,
         "optimiser": "adam",
-        "learning_rate": {"from": FIRST_RATE, "to": size.last_rate, "course": "exponential"},
+        "learning_rate": {"from": FIRST_RATE, "to": size.last_rate, "course": size.schedule, "of a layer": "by-width"},
         "view": {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"},
         "precision": str(jnp.zeros(()).dtype),
         "versions": {name: metadata.version(name) for name in ("mcfo", "jax", "equinox", "numpyro", "optax")},

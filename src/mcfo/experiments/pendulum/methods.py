@@ -34,7 +34,9 @@ class Preset:
 
     - `methods`: some of `METHODS`; `particles`: each K for theta (AESMC and NASMC: for phi too).
     - `steps`: iterations; the learning rate falls from 1e-2 to `last_rate` in so many. The paper's falls to 1e-4 in
-      23 000.
+      23 000, exponentially.
+    - `schedule`: how it falls. In few iterations an exponential spends most of them at rates too low to learn by; a
+      cosine keeps to the high ones for longer.
     - `series`, `test_series`, `length`: the data; `evaluated`: test videos that everything is evaluated on, evenly
       spread.
     - `evaluation_particles`: of the filter that evaluates; `evaluations`: how often it does during a run.
@@ -46,7 +48,8 @@ class Preset:
     seeds: tuple[int, ...] = (0,)
     steps: int = 800
     last_rate: float = 1e-4
-    batch: int = 5
+    schedule: str = "cosine"
+    batch: int = 10
     series: int = 500
     test_series: int = 500
     length: int = 20
@@ -81,6 +84,7 @@ PRESETS: dict[str, Preset] = {
         particles=(10, 20, 50, 100, 200, 500, 1000),
         seeds=(0, 1, 2),
         steps=PAPER_STEPS,
+        schedule="exponential",
         evaluated=500,
         evaluations=100,
         last=0.05,

@@ -111,9 +111,9 @@ def write_report(
     report.text(
         f"{size.series} videos to learn from, in batches of {size.batch}; view: centre crop with half extent 1.1, rod "
         f"at full contrast. {size.steps} iterations of Adam; the learning rate falls from {FIRST_RATE:g} to "
-        f"{size.last_rate:g} in them, by the paper's schedule to 1e-4 in about {PAPER_STEPS}. Networks as in the "
-        "paper, with ReLU; the emission's bias begins at the log-odds of the mean picture, the transition near the "
-        "identity. MCFO: "
+        f"{size.last_rate:g} in them ({size.schedule}), by the paper's schedule to 1e-4 in about {PAPER_STEPS}. The "
+        "rate of a layer with n inputs is √(2/n) of that. Networks as in the paper, with ReLU and He's weights; the "
+        "emission's bias begins at the log-odds of the mean picture, transition and proposal near the identity. MCFO: "
         f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC and NASMC: K for both. Baselines: "
         "the mean grey picture of the training videos; the binary frame before, which is what a model sees; "
         "persistence, the grey frame before, which no model sees; and the picture at "

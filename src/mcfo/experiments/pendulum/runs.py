@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,11 @@ from mcfo.training.progress import Listener
 from mcfo.types import Key
 
 _LOG_EVERY = 10
+SCHEDULES: dict[str, Callable[[float], dict[str, float]]] = {
+    "cosine": lambda last: {"alpha": last / FIRST_RATE},
+    "exponential": lambda last: {"decay_rate": last / FIRST_RATE, "end_value": last},
+}
+"""Options with which the rate ends at the last one."""
 
 
 def run_all(preset: Preset, problem: Problem, folder: Path, *, key: Key, console: Console) -> list[Learned]:
@@ -70,8 +76,9 @@ def learn(
         batch=preset.batch,
         seeds=(seed,),
         learning_rate=FIRST_RATE,
-        schedule="exponential",
-        schedule_options={"decay_rate": preset.last_rate / FIRST_RATE, "end_value": preset.last_rate},
+        schedule=preset.schedule,
+        schedule_options=SCHEDULES[preset.schedule](preset.last_rate),
+        rates="by-width",
         fixed=start.fixed,
         log_every=min(_LOG_EVERY, preset.steps),
         watch_every=every,
