@@ -19,7 +19,8 @@ $(READY): requirements.lock pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mcfo needs Python 3.11 or later, but $(PYTHON) is %d.%d. Try: make PYTHON=python3.12" % sys.version_info[:2])'
 	@echo "Setting up $(VENV) (once; a few minutes on a slow network)"
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@# The lock names every package. Left to resolve extras such as etils[epy] by itself, pip takes a newer release that has no hash.
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --no-deps -r requirements.lock
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
