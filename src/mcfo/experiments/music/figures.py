@@ -19,9 +19,9 @@ _COLOURS = {
     "mcfo-dreg": "#009e73",
 }
 _PANELS = {
-    "log_evidence_per_step": "training pieces: minus the bound",
-    "validation_nll_per_step": "validation pieces: NLL",
-    "validation_ess": "validation pieces: ESS",
+    "log_evidence_per_step": "training: minus the bound",
+    "validation_nll_per_step": "validation: NLL",
+    "validation_ess": "validation: ESS",
 }
 
 
