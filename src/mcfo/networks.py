@@ -17,9 +17,12 @@ from mcfo.types import Distribution, Key
 
 _LEAST_SCALE = 1e-3
 """No deviation that a network gives is smaller: a density without bound has no maximum."""
-LAW = 0.3
-"""The size of the last weights of networks whose outputs are a mean and a deviation: with larger ones some deviations
+_STEADY = 0.3
+"""The size of weights that are to change little at first. With larger ones behind the deviations of a transition, some
 begin so small that a single particle has all the weight, and learning may never recover from that."""
+DEVIATION = 0.3
+"""With which deviations of a step begin. Latents are of size one; with larger ones a latent forgets within a step or two
+what it was, and nothing that takes longer to tell, such as a speed, is learned."""
 
 Vector = Float[Array, " size"]
 
@@ -56,6 +59,26 @@ class MLP(eqx.Module):
         """The same network with another bias in its last layer."""
         return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
 
+    def with_deviation(self, deviation: float, *, steady: bool = False) -> MLP:
+        """The same network, whose outputs are a mean and what becomes a deviation, with another deviation to begin with.
+
+        **Arguments:**
+
+        - `steady`: the inputs change it little at first.
+        """
+        *_, last = self.layers
+        size = len(last.weight) // 2
+        network = self.with_bias(last.bias.at[size:].set(math.log(math.expm1(deviation - _LEAST_SCALE))))  # pyright: ignore[reportOptionalMemberAccess]
+        return network._with_weight(-1, lambda weight: weight.at[size:].multiply(_STEADY if steady else 1.0))
+
+    def without_input(self, which: slice) -> MLP:
+        """The same network, to which these inputs say nothing at first."""
+        return self._with_weight(0, lambda weight: weight.at[:, which].set(0.0))
+
+    def without_output(self, which: slice) -> MLP:
+        """The same network, whose inputs say nothing of these outputs at first."""
+        return self._with_weight(-1, lambda weight: weight.at[which].set(0.0))
+
     def with_identity(self, count: int | None = None) -> MLP:
         """The same network, but its first outputs begin as its first inputs plus what the other units say.
 
@@ -75,14 +98,15 @@ class MLP(eqx.Module):
             return self
         identity = jnp.eye(count, inputs)
         if not hidden:
-            return self._with_weight(0, lambda weight: weight.at[:count].add(identity))
+            # A linear map that is far from the identity lets latents grow without bound.
+            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + identity))
         carried, network = 2 * count, self
         parts = jnp.concatenate([identity, -identity])
         for place, layer in enumerate(self.layers[:-1]):
             rows = parts if place == 0 else jnp.eye(carried, layer.weight.shape[1])
             network = network._with_weight(place, lambda weight, rows=rows: weight.at[:carried].set(rows))
             network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
-        return network._with_weight(len(hidden), lambda weight: weight.at[:count, :carried].set(parts[:, :count].T))
+        return network._with_weight(-1, lambda weight: weight.at[:count, :carried].set(parts[:, :count].T))
 
     def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
         return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)
@@ -103,8 +127,8 @@ def multiply(weight: Float[Array, "outputs inputs"], *parts: Float[Array, " _"])
     return sum(products[1:], start=products[0])
 
 
-def rectified(*sizes: int, key: Key, last: float = 1.0) -> MLP:
-    """A network of these sizes with weights N(0, 2 / inputs), in the last layer N(0, last² / inputs), and no biases to
+def rectified(*sizes: int, key: Key) -> MLP:
+    """A network of these sizes with weights N(0, 2 / inputs), in the last layer N(0, 1 / inputs), and no biases to
     begin with.
 
     A signal keeps its size on its way through affine maps and ReLUs. He, Zhang, Ren and Sun (2015).
@@ -116,7 +140,7 @@ def rectified(*sizes: int, key: Key, last: float = 1.0) -> MLP:
         weight = gain * jax.random.normal(key, layer.weight.shape) / math.sqrt(layer.weight.shape[1])
         return eqx.tree_at(lambda one: (one.weight, one.bias), layer, (weight, jnp.zeros(len(weight))))
 
-    gains = [math.sqrt(2)] * (len(network.layers) - 1) + [last]
+    gains = [math.sqrt(2)] * (len(network.layers) - 1) + [1.0]
     layers = tuple(drawn(*one) for one in zip(network.layers, gains, keys, strict=True))
     return eqx.tree_at(lambda one: one.layers, network, layers)
 

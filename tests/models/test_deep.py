@@ -77,6 +77,34 @@ def test_a_proposal_begins_near_the_latent_before():
     assert np.abs(slope(True) - np.eye(3)).max() < 0.4 < np.abs(slope(False) - np.eye(3)).max()
 
 
+@pytest.mark.parametrize(("unseen", "places"), [(None, {2}), (0, set()), (2, {1, 2})])
+def test_some_latents_are_unseen_at_first(unseen, places):
+    """No picture depends on them, and no picture says anything of them; all that moves them is themselves."""
+    model = DeepMarkov(9, key=KEY, unseen=unseen)
+    proposal = Amortised(9, 3, key=KEY, unseen=unseen)
+    latent, features = jax.random.normal(KEY, (3,)), jax.random.normal(jax.random.key(1), (32,))
+    slopes = np.asarray(jax.jacobian(lambda latent: model.emission(None, latent, None).mean)(latent))
+    assert {place for place in range(3) if not slopes[:, place].any()} == places
+    first = np.asarray(jax.jacobian(lambda features: proposal.initial(None, (features, None)).mean)(features))
+    assert {place for place in range(3) if not first[place].any()} == places
+    law = proposal.step(None, latent, (features, None))
+    carried = {place for place in range(3) if law.mean[place] == pytest.approx(latent[place], abs=1e-12)}
+    assert carried == places
+    with pytest.raises(ValueError, match="Of 3 latents 0 to 2 can be unseen"):
+        DeepMarkov(9, key=KEY, unseen=3)
+
+
+def test_deviations_of_a_step_begin_small():
+    """So that a latent remembers. Those of the transition hardly depend on the latent, whatever it is."""
+    latents = jax.random.normal(KEY, (200, 3))
+    model, proposal = DeepMarkov(9, key=KEY), Amortised(9, 3, key=KEY)
+    found = np.sqrt(jax.vmap(lambda latent: model.transition(latent, None).variance)(latents))
+    assert model.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx(0.3)
+    assert 0.1 < found.min() < found.max() < 0.9
+    nothing = jnp.zeros(32), None
+    assert proposal.step(None, jnp.zeros(3), nothing).base_dist.scale == pytest.approx(0.3)
+
+
 def test_a_signal_keeps_its_size_through_rectified_layers():
     values = jax.random.normal(jax.random.key(1), (300, 50))
 
@@ -122,7 +150,7 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     """And its evidence the Kalman filter's; the negative control has another transition."""
     model = DeepMarkov(2, key=KEY, latent=2, transition=(), emission=(), persistent=False, kind="gaussian", scale=2.0)
     network = model.transition_network.layers[0]
-    constant = network.weight.at[2:].set(0.0)
+    constant = 0.3 * network.weight.at[2:].set(0.0)
     model = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, constant)
     law = model.transition(jnp.zeros(2), None)
     linear = LinearGaussian(
@@ -140,8 +168,9 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     proposal = Amortised(2, 2, key=jax.random.key(3), encoder=(4,), hidden=(4,))
     # Deviations that depend on nothing, so that none is too small.
     for name in ("initial_network", "step_network"):
-        where = lambda one, name=name: getattr(one, name).layers[-1].weight  # noqa: E731
-        proposal = eqx.tree_at(where, proposal, where(proposal).at[2:].set(0.0))
+        where = lambda one, name=name: getattr(one, name)  # noqa: E731
+        network = where(proposal).with_deviation(0.7).without_output(slice(2, 4))
+        proposal = eqx.tree_at(where, proposal, network)
 
     @eqx.filter_jit
     def ratios(model):

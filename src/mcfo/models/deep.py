@@ -12,7 +12,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from mcfo.models.base import MarkovModel
-from mcfo.networks import LAW, MLP, normal, positive, rectified
+from mcfo.networks import DEVIATION, MLP, normal, positive, rectified
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers
 
 EMISSIONS = ("bernoulli", "gaussian")
@@ -39,6 +39,7 @@ class DeepMarkov(MarkovModel):
         transition: Listing[int] = (64,),
         emission: Listing[int] = (16, 64, 512, 2048),
         persistent: bool = True,
+        unseen: int | None = None,
         kind: str = "bernoulli",
         bias: Numbers | None = None,
         scale: Numbers | None = None,
@@ -49,6 +50,9 @@ class DeepMarkov(MarkovModel):
         - `transition`, `emission`: hidden units of the two networks, one number for each layer.
         - `persistent`: whether μ begins near the identity, so that what is learned first is how the latent changes; it
           needs hidden layers of twice the latent's size or more.
+        - `unseen`: how many latents, the last ones, f does not read at first: one of three by default. They are left
+          for what a single observation does not show, such as a speed; where f reads them all, each is soon used up
+          for what it does show.
         - `kind`: the emission, "bernoulli" for zeros and ones, "gaussian" for real numbers.
         - `bias`: with which f begins: the data's mean, or its log-odds; zero by default.
         - `scale`: with which r begins, of a Gaussian emission; one by default.
@@ -57,9 +61,9 @@ class DeepMarkov(MarkovModel):
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
         of_transition, of_emission = jax.random.split(key)
         self.initial_law = jnp.concatenate([jnp.zeros(latent), _raw(jnp.ones(latent))])
-        network = rectified(latent, *transition, 2 * latent, key=of_transition, last=LAW)
+        network = rectified(latent, *transition, 2 * latent, key=of_transition).with_deviation(DEVIATION, steady=True)
         self.transition_network = network.with_identity() if persistent else network
-        network = rectified(latent, *emission, dimensions, key=of_emission)
+        network = rectified(latent, *emission, dimensions, key=of_emission).without_input(unseen_latents(unseen, latent))
         self.emission_network = network if bias is None else network.with_bias(jnp.asarray(bias, float))
         scales = jnp.broadcast_to(jnp.asarray(1.0 if scale is None else scale, float), (dimensions,))
         self.emission_raw_scale = _raw(scales) if kind == "gaussian" else None
@@ -80,6 +84,14 @@ class DeepMarkov(MarkovModel):
     def latent_size(self) -> int:
         """The number of dimensions of z_t."""
         return self.initial_law.shape[-1] // 2
+
+
+def unseen_latents(count: int | None, latent: int) -> slice:
+    """The places of so many latents at the end, one of three by default."""
+    count = latent // 3 if count is None else count
+    if not 0 <= count < latent:
+        raise ValueError(f"Of {latent} latents 0 to {latent - 1} can be unseen at first, but got {count}.")
+    return slice(latent - count, latent)
 
 
 def _raw(scale: Any) -> Any:

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
-from mcfo.networks import MLP, normal, rectified
+from mcfo.models.deep import unseen_latents
+from mcfo.networks import DEVIATION, MLP, normal, rectified
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
 from mcfo.types import Context, Distribution, Key, Memory, Numbers
@@ -39,6 +40,7 @@ class Amortised(Proposal):
         encoder: Listing[int] = (128, 32),
         hidden: Listing[int] = (32,),
         persistent: bool = True,
+        unseen: int | None = None,
         centre: Numbers = 0.0,
         scale: Numbers = 1.0,
     ):
@@ -49,12 +51,15 @@ class Amortised(Proposal):
         - `hidden`: hidden units of the other two networks.
         - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
           twice the latent's size.
+        - `unseen`: how many latents, the last ones, x_t says nothing of at first, as in [`DeepMarkov`][mcfo.DeepMarkov].
         - `centre`, `scale`: of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
         self.encoder = rectified(dimensions, *encoder, key=of_encoder)
-        self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
-        network = rectified(latent + encoder[-1], *hidden, 2 * latent, key=of_step)
+        network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
+        self.initial_network = network.without_output(unseen_latents(unseen, latent))
+        network = rectified(latent + encoder[-1], *hidden, 2 * latent, key=of_step).with_deviation(DEVIATION)
+        network = network.without_output(unseen_latents(unseen, latent))
         self.step_network = network.with_identity(latent) if persistent else network
         self.centre, self.scale = (
             jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (centre, scale)

@@ -49,13 +49,13 @@ class Preset:
     steps: int = 800
     last_rate: float = 1e-4
     schedule: str = "cosine"
-    batch: int = 10
+    batch: int = 5
     series: int = 500
     test_series: int = 500
     length: int = 20
     evaluated: int = 8
     evaluation_particles: int = 1000
-    evaluations: int = 10
+    evaluations: int = 5
     last: float = 0.3
 
     def jobs(self) -> dict[tuple[str, int, int], Objective]:
@@ -78,7 +78,7 @@ def cost(objective: Objective) -> float:
 
 PRESETS: dict[str, Preset] = {
     "quick": Preset(),
-    "long": Preset(particles=(10, 20), seeds=(0, 1), steps=1000),
+    "long": Preset(particles=(10, 20), seeds=(0, 1)),
     "paper": Preset(
         methods=tuple(METHODS),
         particles=(10, 20, 50, 100, 200, 500, 1000),
