@@ -27,10 +27,12 @@ from mcfo.smc.filter import (
     inherit,
     keys_of,
     next_step,
+    resampled_step,
     split_first,
 )
 from mcfo.smc.frames import frames, step_key
 from mcfo.smc.pimh import PIMH, Chain
+from mcfo.smc.resampling import Always
 from mcfo.smc.trace import Move, Record
 from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, LogWeights
@@ -65,6 +67,9 @@ class Source(NamedTuple):
     `first` gives the state after the first step, `next` after one more, each with the record and the move. What the
     latter is given, beside the frame, is made of `rest`: random numbers, `size` of them a step. `hash` makes their bits
     for one step, `complete` numbers of those of several.
+
+    `unnormalised`, where every step is resampled, is `next` of states whose log-weights are not normalised, without the
+    record: see `resampled_step`.
     """
 
     first: Callable[[Frame], Any]
@@ -75,6 +80,7 @@ class Source(NamedTuple):
     size: int
     last_log_weights: Callable[[Any], LogWeights]
     log_evidence: Callable[[Record], Float[Array, " sequences"]]
+    unnormalised: Callable[[Any, Any, Frame], Any] | None = None
 
     def given(self, rest: Any = None) -> Any:
         """What all steps after the first are given; or some of them, of `rest`."""
@@ -144,6 +150,13 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
 
         return jax.vmap(step)(state, frame, *given)
 
+    def unnormalised(state: Any, given: tuple[Keys, Any], frame: Frame):
+        def step(state: Any, frame: Frame, keys: Keys, noise: Any):
+            return resampled_step(sampler, model, proposal, state, frame, keys, fit, noise)
+
+        return jax.vmap(step)(state, frame, *given)
+
+    always = isinstance(sampler.criterion, Always) and steps.present is None
     return Source(
         first,
         following,
@@ -153,6 +166,7 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
         steps.time.shape[1] * sampler.particles * (1 if fit.step is None else math.prod(fit.step.shape)),
         lambda state: state.log_weights,
         lambda record: jnp.sum(record.log_evidence, axis=-1),
+        unnormalised if always else None,
     )
 
 
