@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Bool, Shaped
+from jaxtyping import Array, Bool, Float, Shaped, UInt
 
 from mcfo import random
 from mcfo.types import Distribution, Key, Observation, Scalar
@@ -30,17 +30,27 @@ def noise_shape(distribution: Distribution) -> NoiseShape | None:
     return NoiseShape(event_shape, dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float))
 
 
-def draw_noise(
-    noise: NoiseShape | None, particles: int, *, key: Key, apart: bool = False
-) -> Shaped[Array, "particles ..."]:
+def draw_noise(noise: NoiseShape | None, particles: int, *, key: Key) -> Shaped[Array, "particles ..."]:
     """Noise for all particles: one draw where the distribution is Gaussian, otherwise a key for each particle.
 
-    A key for each particle costs a hash for each before the first number is drawn. `apart`: in a loop that does nothing
-    else, where it is drawn faster.
+    A key for each particle costs a hash for each before the first number is drawn.
     """
     if noise is None:
-        return random.split(key, particles) if apart else jax.random.split(key, particles)
-    return random.normal(key, (particles, *noise.shape), noise.dtype, apart=apart)
+        return jax.random.split(key, particles)
+    return random.normal(key, (particles, *noise.shape), noise.dtype)
+
+
+def draw_words(noise: NoiseShape | None, particles: int, *, key: Key) -> Shaped[Array, "particles ..."]:
+    """The random bits of `draw_noise`: to be drawn for several steps in a loop that does nothing else, which is faster,
+    and made numbers of by `noise_from_words` after it."""
+    if noise is None:
+        return random.split(key, particles)
+    return random.normal_words(key, (particles, *noise.shape), noise.dtype)
+
+
+def noise_from_words(noise: NoiseShape, words: UInt[Array, "..."]) -> Float[Array, "..."]:
+    """What `draw_noise` draws, as many as there are words."""
+    return random.normal_from_words(words, noise.dtype)
 
 
 def from_noise(distribution: Distribution, noise: Shaped[Array, "..."]) -> Array:

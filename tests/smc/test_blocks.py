@@ -25,7 +25,7 @@ def test_equal_to_a_scan(monkeypatch, count, most):
         return carry, {"sum": jnp.sum(carry)}
 
     start = jnp.ones(3)
-    found = blocks.scan_in_blocks(body, start, keys, prepare, size=3)
+    found = blocks.scan_in_blocks(body, start, keys, jax.vmap(prepare), size=3)
     wanted = jax.lax.scan(lambda carry, key: body(carry, prepare(key)), start, keys)
     jax.tree.map(lambda one, other: np.testing.assert_allclose(one, other, rtol=1e-14), found, wanted)
 
@@ -45,7 +45,7 @@ def test_memory_does_not_grow_with_the_steps():
                 lambda carry, noise: (carry + jnp.sum(noise), None),
                 jnp.zeros(()),
                 keys,
-                lambda key: jax.random.normal(key, (2**14,)),
+                jax.vmap(lambda key: jax.random.normal(key, (2**14,))),
                 size=2**14,
             )[0]
 

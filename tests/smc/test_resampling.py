@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mcfo import ESSBelow, Multinomial, Residual, Stratified, Systematic
-from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size, normalise
+from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size, normalise, relative
 from support.means import assert_mean
 
 SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]
@@ -112,9 +112,24 @@ def test_cumulative_sums(size, dtype):
     np.testing.assert_array_equal(jax.jit(cumulative_count)(counts), np.cumsum(counts))
 
 
-@pytest.mark.parametrize("size", [10, 1000])
-def test_shares_of_nothing_are_zero(size):
-    np.testing.assert_array_equal(cumulative_shares(jnp.zeros(size)), 0)
+@pytest.mark.parametrize("size", [10, 17, 1000])
+@pytest.mark.parametrize("value", [0, jnp.inf, jnp.nan])
+def test_shares_of_no_total_are_equal(size, value):
+    values = jnp.zeros(size).at[size // 2].set(value)
+    np.testing.assert_allclose(cumulative_shares(values), np.arange(1, size + 1) / size, rtol=1e-15)
+
+
+@pytest.mark.parametrize("scheme", [Multinomial(), Stratified(), Systematic()], ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize("last", [3.0, -jnp.inf, jnp.inf, jnp.nan])
+def test_relative_weights_draw_the_same(scheme, last):
+    """Also where there is nothing to normalise by."""
+    log_weights = jnp.asarray([-jnp.inf, last, -jnp.inf, -jnp.inf, last / 2])
+    assert scheme.scale_free
+    for seed in range(20):
+        key = jax.random.key(seed)
+        np.testing.assert_array_equal(
+            scheme(relative(log_weights)[0], key=key), scheme(normalise(log_weights)[0], key=key)
+        )
 
 
 @pytest.mark.parametrize("particles", [100, 1000, 4096])

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.distributions import draw_noise
+from mcfo.distributions import NoiseShape, draw_noise, draw_words, noise_from_words
 from mcfo.gradients.flow import frozen
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
@@ -27,10 +27,12 @@ from mcfo.smc.filter import (
     inherit,
     keys_of,
     next_step,
+    resampled_step,
     split_first,
 )
 from mcfo.smc.frames import frames, step_key
 from mcfo.smc.pimh import PIMH, Chain
+from mcfo.smc.resampling import Always
 from mcfo.smc.trace import Move, Record
 from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, LogWeights
@@ -63,27 +65,33 @@ class Source(NamedTuple):
     """Where moves come from: the filter as it runs, or a sweep that ran before.
 
     `first` gives the state after the first step, `next` after one more, each with the record and the move. What the
-    latter is given, beside the frame, is `prepare` of one step of `rest`: random numbers, `size` of them.
+    latter is given, beside the frame, is made of `rest`: random numbers, `size` of them a step. `hash` makes their bits
+    for one step, `complete` numbers of those of several.
+
+    `unnormalised`, where every step is resampled, is `next` of states whose log-weights are not normalised, without the
+    record: see `resampled_step`.
     """
 
     first: Callable[[Frame], Any]
     next: Callable[[Any, Any, Frame], Any]
     rest: Any
-    prepare: Callable[[Any], Any]
+    hash: Callable[[Any], Any]
+    complete: Callable[[Any], Any]
     size: int
     last_log_weights: Callable[[Any], LogWeights]
     log_evidence: Callable[[Record], Float[Array, " sequences"]]
+    unnormalised: Callable[[Any, Any, Frame], Any] | None = None
 
     def given(self, rest: Any = None) -> Any:
         """What all steps after the first are given; or some of them, of `rest`."""
         rest = self.rest if rest is None else rest
-        return map_in_rounds(self.prepare, rest) if self.size else rest
+        return self.complete(map_in_rounds(self.hash, rest)) if self.size else rest
 
     def scan(self, body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -> tuple[Any, Any]:
         """A scan over these steps after the first, each with what it is given, in memory that does not grow with T."""
 
         def prepare(now: Any) -> Any:
-            return now[0], self.prepare(now[1])
+            return now[0], self.given(now[1])
 
         return scan_in_blocks(body, carry, (steps, self.rest), prepare, size=self.size)
 
@@ -125,14 +133,16 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
         def step(frame: Frame, keys: Keys, noise: Any):
             return first_step(sampler, model, proposal, frame, keys, fit, noise)
 
-        noise = map_in_rounds(
-            lambda key: draw_noise(fit.initial, sampler.particles, key=key, apart=True), first_keys.noise
-        )
-        return jax.vmap(step)(frame, first_keys, noise)
+        words = map_in_rounds(lambda key: draw_words(fit.initial, sampler.particles, key=key), first_keys.noise)
+        return jax.vmap(step)(frame, first_keys, _numbers(fit.initial, words))
 
-    def prepare(keys: Keys) -> tuple[Keys, Any]:
-        # Numbers of several steps are made faster than those of each, and once for all that use them.
-        return keys, jax.vmap(lambda key: draw_noise(fit.step, sampler.particles, key=key, apart=True))(keys.noise)
+    # Numbers of several steps are made faster than those of each, and once for all that use them.
+    def hashes(keys: Keys) -> tuple[Keys, Any]:
+        return keys, jax.vmap(lambda key: draw_words(fit.step, sampler.particles, key=key))(keys.noise)
+
+    def numbers(hashed: tuple[Keys, Any]) -> tuple[Keys, Any]:
+        keys, words = hashed
+        return keys, _numbers(fit.step, words)
 
     def following(state: Any, given: tuple[Keys, Any], frame: Frame):
         def step(state: Any, frame: Frame, keys: Keys, noise: Any):
@@ -140,15 +150,33 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
 
         return jax.vmap(step)(state, frame, *given)
 
+    def unnormalised(state: Any, given: tuple[Keys, Any], frame: Frame):
+        def step(state: Any, frame: Frame, keys: Keys, noise: Any):
+            return resampled_step(sampler, model, proposal, state, frame, keys, fit, noise)
+
+        return jax.vmap(step)(state, frame, *given)
+
+    always = isinstance(sampler.criterion, Always) and steps.present is None
     return Source(
         first,
         following,
         rest,
-        prepare,
+        hashes,
+        numbers,
         steps.time.shape[1] * sampler.particles * (1 if fit.step is None else math.prod(fit.step.shape)),
         lambda state: state.log_weights,
         lambda record: jnp.sum(record.log_evidence, axis=-1),
+        unnormalised if always else None,
     )
+
+
+def _numbers(noise: NoiseShape | None, words: Shaped[Array, "rows ..."]) -> Shaped[Array, "rows ..."]:
+    """Noise from words, in a loop of its own: it would be made again by each of those that use it. Each row of words is
+    a long one there, because the last few of every row are made one by one."""
+    if noise is None:
+        return words
+    rows = words.reshape(len(words), math.prod(words.shape[1:]))
+    return map_in_rounds(lambda row: noise_from_words(noise, row), rows).reshape(words.shape)
 
 
 def _replaying(
@@ -192,6 +220,7 @@ def _replaying(
         lambda frame: (first_weights, first_record, first_moves),
         lambda state, now, frame: (now[1], now[0], now[2]),
         (*rest, rest_moves),
+        lambda now: now,
         lambda now: now,
         0,
         lambda state: state,

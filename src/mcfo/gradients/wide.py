@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 from mcfo.gradients.flow import frozen
 from mcfo.gradients.lanes import Lane, guard_of, terms
 from mcfo.gradients.moves import Data, Run, Sampler, Source, finish, make_source, read_data
+from mcfo.gradients.programs import lifted_scan, stacked_outputs
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
 from mcfo.smc.filter import SMC, split_first
-from mcfo.smc.trace import Move, Record
-from mcfo.smc.weights import uniform_log_weights
+from mcfo.smc.trace import Move, Record, State
+from mcfo.smc.weights import normalise_relative, uniform_log_weights
 from mcfo.types import Key, Scalar
 
 
@@ -42,6 +44,8 @@ def batched(
 
 def run_on(source: Source, sampler: Sampler, state: Any, frames: Frame, rest: Any) -> tuple[Any, Record, Move]:
     """The state after some more steps, and the records and moves of them."""
+    if source.unnormalised is not None and len(frames.time):
+        return _run_on_resampled(source.unnormalised, state, frames, source.given(rest))
 
     def body(state, now):
         frame, given = now
@@ -49,30 +53,53 @@ def run_on(source: Source, sampler: Sampler, state: Any, frames: Frame, rest: An
         return after, (record, move, source.last_log_weights(state))
 
     last, (records, moves, before) = jax.lax.scan(body, state, (frames, source.given(rest)))
-    if isinstance(sampler, SMC):
-        always = sampler.criterion(source.last_log_weights(last)[0]) is True and frames.present is None
-        records, moves = _with_weights(records, moves, before, source.last_log_weights(last), always)
-    return last, records, moves
+    if not isinstance(sampler, SMC):
+        return last, records, moves
+    # A small step takes as long as it has operations, whatever their size. So the loop keeps one set of weights, which
+    # it has at hand, and what follows from them is made of all steps at once.
+    log_weights = _after(before, source.last_log_weights(last))
+    uniform = uniform_log_weights(before.shape[-1], before.dtype)
+    carried = jnp.where(records.resampled[..., None], uniform, before)
+    return last, *_with_weights(moves, records.log_evidence, log_weights, carried, records.resampled)
+
+
+def _run_on_resampled(
+    following: Callable[[Any, Any, Frame], Any], state: State, frames: Frame, given: Any
+) -> tuple[State, Record, Move]:
+    """The same where every step is resampled: weights are normalised of all steps at once, after the loop."""
+
+    def body(state, now):
+        frame, given = now
+        after, largest, move = following(state, given, frame)
+        return after, (move, largest, state.log_weights)
+
+    # What needs nothing of the step before, such as a number that resampling draws, is made of all steps at once too.
+    last, outputs, stacked = lifted_scan(body, state, (frames, given))
+    moves, largest, before = stacked_outputs(outputs, stacked, len(frames.time))
+    log_weights, increments = jax.vmap(jax.vmap(normalise_relative))(_after(before, last.log_weights), largest)
+    last = eqx.tree_at(lambda s: s.log_weights, last, log_weights[-1])
+    return last, *_with_weights(moves, increments, log_weights, moves.carried, moves.resampled)
+
+
+def _after(
+    before: Float[Array, "steps sequences particles"], last: Float[Array, "sequences particles"]
+) -> Float[Array, "steps sequences particles"]:
+    """What was before each step and after the last, as after each."""
+    return jnp.concatenate([before, last[None]])[1:]
 
 
 def _with_weights(
-    records: Record,
     moves: Move,
-    before: Float[Array, "steps sequences particles"],
-    last: Float[Array, "sequences particles"],
-    always: bool,
+    increments: Float[Array, "steps sequences"],
+    log_weights: Float[Array, "steps sequences particles"],
+    carried: Float[Array, "steps sequences particles"],
+    resampled: Bool[Array, "steps sequences"],
 ) -> tuple[Record, Move]:
-    """The same records and moves, made of the log-weights before each step and after the last.
-
-    A small step takes as long as it has operations, whatever their size. So the loop keeps one set of weights, which it
-    has at hand, and what follows from them, or is known (`always`: every step was resampled), is made of all steps at
-    once.
-    """
-    resampled = jnp.ones_like(records.resampled) if always else records.resampled
-    log_weights = jnp.concatenate([before, last[None]])[1:]
-    uniform = uniform_log_weights(before.shape[-1], before.dtype)
-    carried = jnp.where(resampled[..., None], uniform, before)
-    records = jax.vmap(jax.vmap(Record.of))(records.log_evidence, log_weights, moves.ancestors, resampled)
+    """Records of all steps, and the moves with the weights after and before them."""
+    records = jax.vmap(jax.vmap(Record.of))(increments, log_weights, moves.ancestors, resampled)
     return records, eqx.tree_at(
-        lambda m: (m.resampled, m.carried, m.log_weights), moves, (resampled, carried, log_weights)
+        lambda m: (m.resampled, m.carried, m.log_weights),
+        moves,
+        (resampled, carried, log_weights),
+        is_leaf=lambda leaf: leaf is None,
     )

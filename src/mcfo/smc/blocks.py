@@ -34,8 +34,7 @@ def map_in_rounds(function: Callable[[Any], Any], steps: Any) -> Any:
 def scan_in_blocks(
     body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any, prepare: Callable[[Any], Any], *, size: int
 ) -> tuple[Any, Any]:
-    """`jax.lax.scan` of `body(carry, prepare(step))`, with `prepare` applied to as many steps at once as have room,
-    in a loop of its own.
+    """`jax.lax.scan` of `body` over `prepare(steps)`, which is applied to as many steps at once as have room.
 
     Memory does not grow with the number of steps.
 
@@ -46,7 +45,7 @@ def scan_in_blocks(
     """
 
     def of_block(carry: Any, steps: Any) -> tuple[Any, Any]:
-        return jax.lax.scan(body, carry, map_in_rounds(prepare, steps))
+        return jax.lax.scan(body, carry, prepare(steps))
 
     return scan_over_blocks(of_block, carry, steps, most=_AT_ONCE // max(1, size))
 

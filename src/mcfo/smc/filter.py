@@ -28,7 +28,7 @@ from mcfo.smc.checks import (
 from mcfo.smc.frames import frame_at, frames, step_key
 from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
 from mcfo.smc.trace import History, Move, Record, State, Trace
-from mcfo.smc.weights import normalise, uniform_log_weights
+from mcfo.smc.weights import normalise, relative, uniform_log_weights
 from mcfo.types import Ancestors, Key, LogWeights, Memory, Scalar
 
 
@@ -192,6 +192,27 @@ def first_step(
     return Outcome(State(drawn.memory, drawn.latent, log_weights), record, move)
 
 
+def resampled_step(
+    sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: Keys, fit: Fit, noise: Any
+) -> tuple[State, Scalar, Move]:
+    """`next_step` of a filter that resamples before it whatever the weights are, of a step that is not padding.
+
+    The log-weights of the states are relative ones, before and after it; the largest comes with them. Resampling needs
+    no more, and the rest of what normalising takes can be done for many steps at once. There is no record.
+    """
+    log_weights = state.log_weights
+    if not sampler.resampling.scale_free:
+        log_weights, _ = normalise(log_weights)
+    ancestors = sampler.resampling(log_weights, key=keys.resampling)
+    memory = inherit(state.memory, ancestors)
+    imputation = imputation_keys(model, frame, keys, sampler.particles)
+    carried = uniform_log_weights(sampler.particles, log_weights.dtype)
+    drawn = _extended(model, proposal, memory, noise, frame, imputation)
+    log_weights, largest = relative(carried + drawn.log_weight.astype(carried.dtype))
+    move = Move(ancestors, jnp.asarray(True), memory, carried, noise, drawn.latent, None, imputation)
+    return State(drawn.memory, drawn.latent, log_weights), largest, move
+
+
 def next_step(
     sampler: SMC, model: Model, proposal: Proposal, state: State, frame: Frame, keys: Keys, fit: Fit, noise: Any = None
 ) -> Outcome:
@@ -199,11 +220,7 @@ def next_step(
     state, ancestors, resampled = _resample(sampler, state, frame, keys.resampling)
     noise = draw_noise(fit.step, sampler.particles, key=keys.noise) if noise is None else noise
     imputation = imputation_keys(model, frame, keys, sampler.particles)
-
-    def extend(memory: Memory, noise: Any, imputation: Key | None) -> Drawn:
-        return draw(model, *next_laws(model, proposal, memory, frame), memory, noise, frame, imputation)
-
-    drawn = jax.vmap(extend)(state.memory, noise, imputation)
+    drawn = _extended(model, proposal, state.memory, noise, frame, imputation)
     log_weights, increment = weigh(state.log_weights, drawn.log_weight, frame)
     after = frame.unless_padding(State(drawn.memory, drawn.latent, log_weights), state)
     record = Record.of(increment, after.log_weights, ancestors, resampled)
@@ -211,6 +228,15 @@ def next_step(
         ancestors, record.resampled, state.memory, state.log_weights, noise, drawn.latent, after.log_weights, imputation
     )
     return Outcome(after, record, move)
+
+
+def _extended(model: Model, proposal: Proposal, memories: Memory, noise: Any, frame: Frame, imputation: Any) -> Drawn:
+    """All particles after the step."""
+
+    def extend(memory: Memory, noise: Any, imputation: Key | None) -> Drawn:
+        return draw(model, *next_laws(model, proposal, memory, frame), memory, noise, frame, imputation)
+
+    return jax.vmap(extend)(memories, noise, imputation)
 
 
 def first_laws(model: Model, proposal: Proposal, memory: Memory, frame: Frame) -> tuple[Any, Any]:

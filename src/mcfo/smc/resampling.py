@@ -6,18 +6,25 @@ neighbours. All of it is arithmetic inside XLA: no callback, no loop over partic
 """
 
 import abc
+from typing import ClassVar
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from mcfo import random
-from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size
+from mcfo.smc.weights import count_type, cumulative_count, cumulative_shares, effective_sample_size
 from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 
 
 class Resampling(eqx.Module):
-    """A way to draw ancestors."""
+    """A way to draw ancestors.
+
+    `scale_free`: whether it divides by the sum of the weights itself, so that log-weights may differ from normalised
+    ones by a constant, and need not be finite.
+    """
+
+    scale_free: ClassVar[bool] = False
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
@@ -27,12 +34,16 @@ class Resampling(eqx.Module):
 class Multinomial(Resampling):
     """Independent draws from the weights: the largest variance, and the simplest law."""
 
+    scale_free: ClassVar[bool] = True
+
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         return _invert(_cumulative(log_weights), _ordered_uniforms(len(log_weights), log_weights.dtype, key=key))
 
 
 class Stratified(Resampling):
     """One draw in each of K equal strata of the cumulative weights. Kitagawa (1996)."""
+
+    scale_free: ClassVar[bool] = True
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles = len(log_weights)
@@ -45,6 +56,8 @@ class Stratified(Resampling):
 
 class Systematic(Resampling):
     """One uniform number shifts an even grid over the cumulative weights: the cheapest, and usually the best."""
+
+    scale_free: ClassVar[bool] = True
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         offset = random.uniform(key, (), log_weights.dtype)
@@ -149,7 +162,8 @@ def _from_boundaries(boundaries: Int[Array, " particles"]) -> Ancestors:
     A_j = #{i : boundaries[i] <= j}, counted by a scatter and a cumulative sum: linear in K, where a binary search
     for each place is not. The last boundary must be K.
     """
-    ends = jnp.zeros(len(boundaries), jnp.int32).at[boundaries].add(1, mode="drop")
+    particles = len(boundaries)
+    ends = jnp.zeros(particles, count_type(particles)).at[boundaries].add(1, mode="drop")
     return cumulative_count(ends)
 
 

@@ -1,7 +1,9 @@
 """Weights are logarithms, normalised; the evidence increment is what normalising removed."""
 
+from typing import Any
+
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, Real
 
 from mcfo.types import LogWeights, Scalar
 
@@ -16,17 +18,26 @@ def normalise(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
     filter goes on and every later number means something, and log R itself says what happened: -inf if all weights
     are zero, +inf if one is infinite, NaN if one is NaN.
     """
-    # The largest of those that are finite, which is finite itself, and needs no look at what came out.
+    return normalise_relative(*relative(log_weights))
+
+
+def relative(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
+    """Log-weights less the largest of those that are finite, whose exponentials do not overflow; and that one."""
+    # Finite itself, so that it needs no look at what came out.
     lowest = jnp.finfo(log_weights.dtype).min
     shift = jnp.max(jnp.where(jnp.isfinite(log_weights), log_weights, lowest))
-    shifted = log_weights - shift
-    total = _sum(jnp.exp(shifted), log_weights != -jnp.inf)
+    return log_weights - shift, shift
+
+
+def normalise_relative(shifted: LogWeights, shift: Scalar) -> tuple[LogWeights, Scalar]:
+    """`normalise`, of what `relative` gave."""
+    total = _sum(jnp.exp(shifted), shifted != -jnp.inf)
     # The inner `where` keeps the gradient of a collapsed step from being NaN.
     log_total = jnp.where(
         total > 0, jnp.log(jnp.where(total > 0, total, 1.0)), jnp.where(jnp.isnan(total), total, -jnp.inf)
     )
     increment = log_total + shift
-    uniform = -jnp.log(jnp.asarray(len(log_weights), log_weights.dtype))
+    uniform = -jnp.log(jnp.asarray(len(shifted), shifted.dtype))
     # Not log_weights - increment: where both are huge (an outlier), the rounding of either is larger than one.
     return jnp.where(jnp.isfinite(increment), shifted - log_total, uniform), increment
 
@@ -49,7 +60,7 @@ def uniform_log_weights(particles: int, dtype) -> Float[Array, " particles"]:
 
 def cumulative_shares(values: Float[Array, " size"]) -> Float[Array, " size"]:
     """Cumulative sums of values that are not negative, divided by their total: never falling, flat exactly where a
-    value is zero, and one in the end. All of them are zero where the values are.
+    value is zero, and one in the end. They rise evenly where the total is zero or not finite.
 
     The second property keeps particles of weight zero from becoming ancestors by rounding. Sums within blocks are
     rounded to whole multiples of the smallest number that can be added up without rounding: 2⁻²⁴ of the total in
@@ -61,19 +72,27 @@ def cumulative_shares(values: Float[Array, " size"]) -> Float[Array, " size"]:
     total = jnp.sum(within[:, -1])
     # As many units as add up exactly, but for what rounding may add.
     finest = 2.0 ** (jnp.finfo(values.dtype).nmant + 1) - 2 * len(table) - 2
-    units = jnp.round(within * (finest / jnp.where(total > 0, total, 1.0)))
+    divisible = (total > 0) & (total < jnp.inf)
+    units = jnp.round(within * (finest / jnp.where(divisible, total, 1.0)))
+    units = jnp.where(divisible, units, _places(table, size))
     starts = _starts(units[:, -1])
-    ends = starts[-1] + units[-1, -1]
-    return ((starts[:, None] + units) / jnp.maximum(ends, 1)).reshape(-1)[:size]
+    return ((starts[:, None] + units) / (starts[-1] + units[-1, -1])).reshape(-1)[:size]
 
 
-def cumulative_count(counts: Int[Array, " size"]) -> Int[Array, " size"]:
+def count_type(size: int) -> Any:
+    """What counts of up to so many are kept in: float32, which is multiplied faster, as far as it counts."""
+    return jnp.float32 if size < 2**24 else jnp.int32
+
+
+def cumulative_count(counts: Real[Array, " size"]) -> Int[Array, " size"]:
     """Cumulative sums of counts that add up to at most their number."""
     size = len(counts)
-    if size >= 2**24:  # beyond which float32 does not count
+    counts = counts.astype(count_type(size))
+    if counts.dtype == jnp.int32:
         return jnp.cumsum(counts)
-    table = _in_blocks(counts.astype(jnp.float32))
-    return _added(_starts(jnp.sum(table, axis=1)), table, _triangle(table)).reshape(-1)[:size].astype(counts.dtype)
+    table = _in_blocks(counts)
+    within = jnp.matmul(table, _triangle(table), precision="highest")
+    return (_starts(within[:, -1])[:, None] + within).reshape(-1)[:size].astype(jnp.int32)
 
 
 def _starts(totals: Float[Array, " blocks"]) -> Float[Array, " blocks"]:
@@ -102,6 +121,13 @@ def _in_blocks(values: Float[Array, " size"]) -> Float[Array, "blocks block"]:
     block = next((block for block in _BLOCKS if len(values) % block == 0), _BLOCKS[0])
     blocks = -(-len(values) // block)
     return jnp.pad(values, (0, blocks * block - len(values))).reshape(blocks, block)
+
+
+def _places(table: Float[Array, "blocks block"], size: int) -> Float[Array, "blocks block"]:
+    """How many of so many values stand in their block up to each place."""
+    blocks, block = table.shape
+    first = block * jnp.arange(blocks, dtype=table.dtype)[:, None]
+    return jnp.minimum(jnp.arange(1, block + 1, dtype=table.dtype), size - first)
 
 
 def _triangle(table: Float[Array, "blocks block"], above: int = 0) -> Float[Array, "block block"]:
