@@ -79,7 +79,7 @@ def test_a_proposal_begins_near_the_latent_before():
 
 @pytest.mark.parametrize(("unseen", "places"), [(None, {2}), (0, set()), (2, {1, 2})])
 def test_some_latents_are_unseen_at_first(unseen, places):
-    """No picture depends on them, and no picture says anything of them; all that moves them is themselves."""
+    """No picture depends on them, and no picture says anything of them; they stay what they are, but move the others."""
     model = DeepMarkov(9, key=KEY, unseen=unseen)
     proposal = Amortised(9, 3, key=KEY, unseen=unseen)
     latent, features = jax.random.normal(KEY, (3,)), jax.random.normal(jax.random.key(1), (32,))
@@ -87,9 +87,11 @@ def test_some_latents_are_unseen_at_first(unseen, places):
     assert {place for place in range(3) if not slopes[:, place].any()} == places
     first = np.asarray(jax.jacobian(lambda features: proposal.initial(None, (features, None)).mean)(features))
     assert {place for place in range(3) if not first[place].any()} == places
-    law = proposal.step(None, latent, (features, None))
-    carried = {place for place in range(3) if law.mean[place] == pytest.approx(latent[place], abs=1e-12)}
-    assert carried == places
+    for law in (proposal.step(None, latent, (features, None)), model.transition(latent, None)):
+        carried = {place for place in range(3) if law.mean[place] == pytest.approx(latent[place], abs=1e-12)}
+        assert carried == places
+    moved = np.asarray(jax.jacobian(lambda latent: model.transition(latent, None).mean)(latent))
+    assert all(moved[0, place] for place in places)
     with pytest.raises(ValueError, match="Of 3 latents 0 to 2 can be unseen"):
         DeepMarkov(9, key=KEY, unseen=3)
 

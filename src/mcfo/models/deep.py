@@ -50,9 +50,9 @@ class DeepMarkov(MarkovModel):
         - `transition`, `emission`: hidden units of the two networks, one number for each layer.
         - `persistent`: whether μ begins near the identity, so that what is learned first is how the latent changes; it
           needs hidden layers of twice the latent's size or more.
-        - `unseen`: how many latents, the last ones, f does not read at first: one of three by default. They are left
-          for what a single observation does not show, such as a speed; where f reads them all, each is soon used up
-          for what it does show.
+        - `unseen`: how many latents, the last ones, f does not read at first: one of three by default. They begin as
+          random walks that move the others, left for what a single observation does not show, such as a speed; where
+          f reads them all, each is soon used up for what it does show.
         - `kind`: the emission, "bernoulli" for zeros and ones, "gaussian" for real numbers.
         - `bias`: with which f begins: the data's mean, or its log-odds; zero by default.
         - `scale`: with which r begins, of a Gaussian emission; one by default.
@@ -61,9 +61,10 @@ class DeepMarkov(MarkovModel):
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
         of_transition, of_emission = jax.random.split(key)
         self.initial_law = jnp.concatenate([jnp.zeros(latent), _raw(jnp.ones(latent))])
+        hidden = unseen_latents(unseen, latent)
         network = rectified(latent, *transition, 2 * latent, key=of_transition).with_deviation(DEVIATION, steady=True)
-        self.transition_network = network.with_identity() if persistent else network
-        network = rectified(latent, *emission, dimensions, key=of_emission).without_input(unseen_latents(unseen, latent))
+        self.transition_network = network.without_output(hidden).with_identity() if persistent else network
+        network = rectified(latent, *emission, dimensions, key=of_emission).without_input(hidden)
         self.emission_network = network if bias is None else network.with_bias(jnp.asarray(bias, float))
         scales = jnp.broadcast_to(jnp.asarray(1.0 if scale is None else scale, float), (dimensions,))
         self.emission_raw_scale = _raw(scales) if kind == "gaussian" else None
