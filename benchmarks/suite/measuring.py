@@ -36,8 +36,9 @@ class Effort:
 
 QUICK = Effort(repeats=7, seconds=2.0, least=2, patience=90.0, checking=3.0)
 FULL = Effort(repeats=31, seconds=60.0, least=5, patience=1800.0)
-BURST = 0.02
-"""Seconds for which a contender with short calls goes on before the next one has its turn."""
+BURST = 0.08
+"""Seconds for which a contender with short calls goes on before the next one has its turn. The first calls after
+another process had the machine find its caches cold, which a loop of learning steps does only once."""
 GRADIENTS = ("model gradient", "proposal gradient")
 """What learning steps also answer: one number of each side, to be compared in the mean."""
 
@@ -145,7 +146,7 @@ def _calls_to_check(workload: Workload, result: dict[str, Any], effort: Effort) 
 
 
 def _burst(result: dict[str, Any]) -> int:
-    return max(1, min(20, int(BURST / result["warm"]))) if "warm" in result else 1
+    return max(1, min(200, int(BURST / result["warm"]))) if "warm" in result else 1
 
 
 def _has_enough(seconds: Sequence[float], effort: Effort) -> bool:

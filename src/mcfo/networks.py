@@ -21,8 +21,8 @@ _STEADY = 0.3
 """The size of weights that are to change little at first. With larger ones behind the deviations of a transition, some
 begin so small that a single particle has all the weight, and learning may never recover from that."""
 DEVIATION = 0.3
-"""With which deviations of a step begin. Latents are of size one; with larger ones a latent forgets within a step or two
-what it was, and nothing that takes longer to tell, such as a speed, is learned."""
+"""With which deviations of a step begin. Latents are of size one; with larger ones a latent forgets within a step or
+two what it was, and nothing that takes longer to tell, such as a speed, is learned."""
 
 Vector = Float[Array, " size"]
 
@@ -60,7 +60,7 @@ class MLP(eqx.Module):
         return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
 
     def with_deviation(self, deviation: float, *, steady: bool = False) -> MLP:
-        """The same network, whose outputs are a mean and what becomes a deviation, with another deviation to begin with.
+        """The same network, whose outputs are a mean and what becomes a deviation, with this deviation to begin with.
 
         **Arguments:**
 

@@ -79,7 +79,7 @@ def test_a_proposal_begins_near_the_latent_before():
 
 @pytest.mark.parametrize(("unseen", "places"), [(None, {2}), (0, set()), (2, {1, 2})])
 def test_some_latents_are_unseen_at_first(unseen, places):
-    """No picture depends on them, and no picture says anything of them; they stay what they are, but move the others."""
+    """No picture depends on them, and no picture says anything of them; they stay what they are and move the others."""
     model = DeepMarkov(9, key=KEY, unseen=unseen)
     proposal = Amortised(9, 3, key=KEY, unseen=unseen)
     latent, features = jax.random.normal(KEY, (3,)), jax.random.normal(jax.random.key(1), (32,))

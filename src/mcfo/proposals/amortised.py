@@ -51,7 +51,8 @@ class Amortised(Proposal):
         - `hidden`: hidden units of the other two networks.
         - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
           twice the latent's size.
-        - `unseen`: how many latents, the last ones, x_t says nothing of at first, as in [`DeepMarkov`][mcfo.DeepMarkov].
+        - `unseen`: how many latents, the last ones, x_t says nothing of at first; as in
+          [`DeepMarkov`][mcfo.DeepMarkov].
         - `centre`, `scale`: of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
