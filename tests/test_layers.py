@@ -32,6 +32,7 @@ LAYERS = [
     "experiments",
     "demo",
     "cli",
+    "__main__",
 ]
 
 

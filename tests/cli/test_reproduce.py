@@ -152,6 +152,12 @@ def test_help_comes_without_jax():
     assert "demo" in result.stdout
 
 
+def test_it_runs_as_a_module():
+    result = subprocess.run([sys.executable, "-m", "mcfo", "--version"], capture_output=True, text=True, check=True)
+    assert result.stdout == mcfo("--version").stdout
+    assert subprocess.run([sys.executable, "-m", "mcfo", "no-such"], capture_output=True, check=False).returncode == 2
+
+
 def test_unknown_public_names_are_refused():
     import mcfo as package
 

@@ -55,7 +55,7 @@ def kept(
 
     first_values, pull_first = jax.vjp(densities(first, first_move, True), live, contexts_of(first))
     state, values, (records, dead, rest_numbers), pull = linearised_scan(
-        body, state, (rest, source.given()), live, contexts_of(rest)
+        body, state, (rest, source.given(source.rest)), live, contexts_of(rest)
     )
 
     def surrogate(first_values: Any, values: Any) -> Scalar:

@@ -65,8 +65,8 @@ class Source(NamedTuple):
     """Where moves come from: the filter as it runs, or a sweep that ran before.
 
     `first` gives the state after the first step, `next` after one more, each with the record and the move. What the
-    latter is given, beside the frame, is made of `rest`: random numbers, `size` of them a step. `hash` makes their bits
-    for one step, `complete` numbers of those of several.
+    latter is given, beside the frame, `given` makes of `rest`, for several steps at once: keys and random numbers,
+    `size` of these a step.
 
     `unnormalised`, where every step is resampled, is `next` of states whose log-weights are not normalised, without the
     record: see `resampled_step`.
@@ -75,17 +75,11 @@ class Source(NamedTuple):
     first: Callable[[Frame], Any]
     next: Callable[[Any, Any, Frame], Any]
     rest: Any
-    hash: Callable[[Any], Any]
-    complete: Callable[[Any], Any]
+    given: Callable[[Any], Any]
     size: int
     last_log_weights: Callable[[Any], LogWeights]
     log_evidence: Callable[[Record], Float[Array, " sequences"]]
     unnormalised: Callable[[Any, Any, Frame], Any] | None = None
-
-    def given(self, rest: Any = None) -> Any:
-        """What all steps after the first are given; or some of them, of `rest`."""
-        rest = self.rest if rest is None else rest
-        return self.complete(map_in_rounds(self.hash, rest)) if self.size else rest
 
     def scan(self, body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -> tuple[Any, Any]:
         """A scan over these steps after the first, each with what it is given, in memory that does not grow with T."""
@@ -127,21 +121,21 @@ def make_source(
 
 def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: Key, fit: Fit) -> Source:
     """Moves as the filter makes them."""
-    first_keys, rest = split_first(all_keys(key, steps))
 
     def first(frame: Frame):
         def step(frame: Frame, keys: Keys, noise: Any):
             return first_step(sampler, model, proposal, frame, keys, fit, noise)
 
-        words = map_in_rounds(lambda key: draw_words(fit.initial, sampler.particles, key=key), first_keys.noise)
-        return jax.vmap(step)(frame, first_keys, _numbers(fit.initial, words))
+        keys = jax.tree.map(lambda array: array[0], all_keys(key, frame.number[None], frame.time[None]))
+        words = map_in_rounds(lambda key: draw_words(fit.initial, sampler.particles, key=key), keys.noise)
+        return jax.vmap(step)(frame, keys, _numbers(fit.initial, words))
 
     # Numbers of several steps are made faster than those of each, and once for all that use them.
-    def hashes(keys: Keys) -> tuple[Keys, Any]:
-        return keys, jax.vmap(lambda key: draw_words(fit.step, sampler.particles, key=key))(keys.noise)
+    def given(rest: tuple[Any, Any]) -> tuple[Keys, Any]:
+        def hashes(keys: Keys) -> tuple[Keys, Any]:
+            return keys, jax.vmap(lambda key: draw_words(fit.step, sampler.particles, key=key))(keys.noise)
 
-    def numbers(hashed: tuple[Keys, Any]) -> tuple[Keys, Any]:
-        keys, words = hashed
+        keys, words = map_in_rounds(hashes, all_keys(key, *rest))
         return keys, _numbers(fit.step, words)
 
     def following(state: Any, given: tuple[Keys, Any], frame: Frame):
@@ -160,9 +154,8 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
     return Source(
         first,
         following,
-        rest,
-        hashes,
-        numbers,
+        split_first((steps.number, steps.time))[1],
+        given,
         steps.time.shape[1] * sampler.particles * (1 if fit.step is None else math.prod(fit.step.shape)),
         lambda state: state.log_weights,
         lambda record: jnp.sum(record.log_evidence, axis=-1),
@@ -220,7 +213,6 @@ def _replaying(
         lambda frame: (first_weights, first_record, first_moves),
         lambda state, now, frame: (now[1], now[0], now[2]),
         (*rest, rest_moves),
-        lambda now: now,
         lambda now: now,
         0,
         lambda state: state,

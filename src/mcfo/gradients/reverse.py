@@ -138,7 +138,7 @@ def in_reverse(
     steps = Reverse(source, lanes, model, proposal, key, guard=guard)
     first, rest = split_first(data)
     strands, begun, first_seen = steps.begin(first)
-    strands, followed, seen = steps.follow(strands, rest, source.given(), frugal=frugal)
+    strands, followed, seen = steps.follow(strands, rest, source.given(source.rest), frugal=frugal)
     run = finish(source, first_seen.record, seen.record)
     return begun + followed + steps.finish(strands), run, first_seen.dead | jnp.any(seen.dead)
 
@@ -185,7 +185,7 @@ def reversed_(
     if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(strand)):
         return again()  # a memory that counts cannot be linearised
     (state, strand), seen, back = linearised_recurrence(
-        body, state, strand, (rest, source.given()), live, contexts_of(rest)
+        body, state, strand, (rest, source.given(source.rest)), live, contexts_of(rest)
     )
     ended = jax.grad(lambda strand: steps(live).finish(Strands(state, *strand)))(strand)
     gradients, contexts, begun = back(ended)

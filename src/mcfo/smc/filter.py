@@ -103,7 +103,7 @@ def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key
     steps = frames(proposal, sequence)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     # All keys at once, so that the loop does not hash them one by one.
-    keys = all_keys(key, steps)
+    keys = all_keys(key, steps.number, steps.time)
 
     def keep(outcome: Outcome) -> tuple[Record, History | None]:
         state, record, move = outcome
@@ -157,14 +157,14 @@ def keys_of(key: Key) -> Keys:
     return Keys(*jax.random.split(key, 3))
 
 
-def all_keys(key: Key, steps: Frame) -> Keys:
-    """The keys of all steps of one sequence or of several, the time in front: those of `keys_of(step_key(...))`."""
+def all_keys(key: Key, numbers: Int[Array, "steps ..."], times: Int[Array, "steps ..."]) -> Keys:
+    """The keys of several steps of one sequence or of more, the time in front: those of `keys_of(step_key(...))`."""
 
     def of_step(number: Int[Array, ""], time: Int[Array, ""]) -> Keys:
         return Keys(*random.split(random.fold_in(random.fold_in(key, number), time), 3))
 
-    of_steps = of_step if steps.time.ndim == 1 else jax.vmap(of_step)
-    return map_in_rounds(lambda now: of_steps(*now), (steps.number, steps.time))
+    of_steps = of_step if times.ndim == 1 else jax.vmap(of_step)
+    return map_in_rounds(lambda now: of_steps(*now), (numbers, times))
 
 
 def split_first(tree: Any) -> tuple[Any, Any]:
