@@ -20,9 +20,6 @@ _LEAST_SCALE = 1e-3
 _STEADY = 0.3
 """The size of weights that are to change little at first. With larger ones behind the deviations of a transition, some
 begin so small that a single particle has all the weight, and learning may never recover from that."""
-DEVIATION = 0.3
-"""With which deviations of a step begin. Latents are of size one; with larger ones a latent forgets within a step or
-two what it was, and nothing that takes longer to tell, such as a speed, is learned."""
 
 Vector = Float[Array, " size"]
 
@@ -59,16 +56,16 @@ class MLP(eqx.Module):
         """The same network with another bias in its last layer."""
         return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
 
-    def with_deviation(self, deviation: float, *, steady: bool = False) -> MLP:
-        """The same network, whose outputs are a mean and what becomes a deviation, with this deviation to begin with.
+    def with_deviations(self, deviations: Vector, *, steady: bool = False) -> MLP:
+        """The same network, whose outputs are a mean and what becomes deviations, with these deviations to begin with.
 
         **Arguments:**
 
-        - `steady`: the inputs change it little at first.
+        - `steady`: the inputs change them little at first.
         """
         *_, last = self.layers
         size = len(last.weight) // 2
-        network = self.with_bias(last.bias.at[size:].set(math.log(math.expm1(deviation - _LEAST_SCALE))))  # pyright: ignore[reportOptionalMemberAccess]
+        network = self.with_bias(last.bias.at[size:].set(jnp.log(jnp.expm1(deviations - _LEAST_SCALE))))  # pyright: ignore[reportOptionalMemberAccess]
         return network._with_weight(-1, lambda weight: weight.at[size:].multiply(_STEADY if steady else 1.0))
 
     def without_input(self, which: slice) -> MLP:
@@ -79,34 +76,31 @@ class MLP(eqx.Module):
         """The same network, whose inputs say nothing of these outputs at first."""
         return self._with_weight(-1, lambda weight: weight.at[which].set(0.0))
 
-    def with_identity(self, count: int | None = None) -> MLP:
-        """The same network, but its first outputs begin as its first inputs plus what the other units say.
-
-        Two units of each hidden layer carry an input, its positive and its negative part, so the activation must be
-        ReLU. A network with layers too narrow for that is left as it is.
-
-        **Arguments:**
-
-        - `count`: how many inputs are carried; all by default.
-        """
-        inputs = self.layers[0].weight.shape[1]
-        count = inputs if count is None else count
-        hidden = [layer.weight.shape[0] for layer in self.layers[:-1]]
+    def carries(self, count: int) -> bool:
+        """Whether so many inputs find their way through: the layers are wide enough, and the activation is ReLU."""
         # Where other inputs are read too, a unit must be left for them.
-        least = 2 * count + (inputs > count)
-        if self.activation is not jax.nn.relu or min(hidden, default=least) < least:
-            return self
-        identity = jnp.eye(count, inputs)
-        if not hidden:
+        least = 2 * count + (self.layers[0].weight.shape[1] > count)
+        return self.activation is jax.nn.relu and all(len(layer.weight) >= least for layer in self.layers[:-1])
+
+    def with_linear_part(self, matrix: Float[Array, "size size"]) -> MLP:
+        """The same network, but its first outputs begin as this matrix times its first inputs, plus what the other
+        units say.
+
+        Two units of each hidden layer carry an input, its positive and its negative part: see `carries`.
+        """
+        inputs, count = self.layers[0].weight.shape[1], len(matrix)
+        if len(self.layers) == 1:
             # A linear map that is far from the identity lets latents grow without bound.
-            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + identity))
+            wider = jnp.pad(matrix, ((0, 0), (0, inputs - count)))
+            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + wider))
         carried, network = 2 * count, self
-        parts = jnp.concatenate([identity, -identity])
+        identity = jnp.eye(count, inputs)
         for place, layer in enumerate(self.layers[:-1]):
-            rows = parts if place == 0 else jnp.eye(carried, layer.weight.shape[1])
+            rows = jnp.concatenate([identity, -identity]) if place == 0 else jnp.eye(carried, layer.weight.shape[1])
             network = network._with_weight(place, lambda weight, rows=rows: weight.at[:carried].set(rows))
             network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
-        return network._with_weight(-1, lambda weight: weight.at[:count, :carried].set(parts[:, :count].T))
+        parts = jnp.concatenate([matrix, -matrix], axis=1)
+        return network._with_weight(-1, lambda weight: weight.at[:count, :carried].set(parts))
 
     def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
         return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)

@@ -8,7 +8,7 @@ import pytest
 
 import mcfo
 from mcfo import AffineGaussian, Bootstrap, FilterScore, LinearGaussian, Sequence, simulate
-from support.gradients import THETA, ascent, exact_score, flat, samples
+from support.gradients import PHI, THETA, ascent, exact_score, flat, off_optimum, samples
 from support.means import assert_mean, standard_errors
 from support.memory import Remembering, exact_log_evidence
 
@@ -59,15 +59,16 @@ def test_a_lag_lies_between_the_filter_and_the_genealogy(problem):
 
 
 @pytest.mark.slow
-def test_a_lag_longer_than_the_series_is_the_genealogy():
+@pytest.mark.parametrize(("side", "rule", "part"), [("theta", "fisher", THETA), ("phi", "path-kl", PHI)])
+def test_a_lag_longer_than_the_series_is_the_genealogy(side, rule, part):
     sequence = Sequence.from_values([0.3, np.nan, -0.2, 1.0]).pad(6)
     proposal = AffineGaussian.optimal(TRUE)
     whole, lagged, shorter = (
-        flat(*eqx.filter_jit(ascent)(mcfo.mcfo(5, theta=rule), TRUE, proposal, sequence, jax.random.key(0))[0])
-        for rule in ("fisher", "fisher-lag-9", "fisher-lag-1")
+        flat(*eqx.filter_jit(ascent)(mcfo.mcfo(5, **{side: name}), TRUE, proposal, sequence, jax.random.key(0))[0])
+        for name in (rule, f"{rule}-lag-9", f"{rule}-lag-1")
     )
     np.testing.assert_allclose(whole, lagged, rtol=1e-12)
-    assert not np.allclose(whole[THETA], shorter[THETA])
+    assert not np.allclose(whole[part], shorter[part])
 
 
 @pytest.mark.slow
@@ -157,3 +158,48 @@ class TestDraws:
             for objective in (mcfo.mcfo(20, theta="filter-score-draws-3", frugal=frugal) for frugal in (True, False))
         )
         np.testing.assert_allclose(accumulated, batched, rtol=1e-10)
+
+
+def exact_path_kl(model, proposal, values, lag):
+    """Σ_t E[d log q(z_t | z_t-1, x_t) / d phi | x_1:min(t+lag, T)] by conditioning one Gaussian, in NumPy.
+
+    The score of an affine Gaussian is quadratic in (z_t-1, z_t), so that two moments are enough.
+    """
+    a, c = (float(matrix[0, 0]) for matrix in (model.transition_matrix, model.emission_matrix))
+    steps = len(values)
+    path = np.linalg.inv(np.eye(steps) - a * np.eye(steps, k=-1))  # latents from standard noise
+    of_latents = path @ path.T
+    total = np.zeros(5)
+    for step in range(steps):
+        known = slice(0, min(step + lag + 1, steps))
+        gain = c * of_latents[:, known] @ np.linalg.inv(c**2 * of_latents[known, known] + np.eye(known.stop))
+        mean, covariance = gain @ values[known], of_latents - c * gain @ of_latents[known]
+        now, x = mean[step], values[step]
+        if step == 0:
+            weight, offset, variance = proposal.initial_weight, proposal.initial_offset, proposal.initial_noise.matrix
+            rest = (now - weight[0, 0] * x - offset[0]) / variance[0, 0]
+            total += np.array([rest * x, rest, 0, 0, 0])
+            continue
+        before, weight = mean[step - 1], proposal.latent_weight[0, 0]
+        variance = proposal.noise.matrix[0, 0]
+        rest = now - weight * before - proposal.observation_weight[0, 0] * x - proposal.offset[0]
+        with_before = rest * before + covariance[step, step - 1] - weight * covariance[step - 1, step - 1]
+        total += np.array([0, 0, with_before, rest * x, rest]) / variance
+    return total
+
+
+@pytest.mark.slow
+def test_path_kl_draws_the_proposal_to_the_smoothing_law_of_its_lag():
+    """Against one Gaussian conditioned in NumPy; each lag is far from the truth of the others."""
+    model = LinearGaussian.scalar(0.9, 1.2, initial_mean=0.0)
+    proposal = off_optimum(model)
+    values = np.asarray(simulate(model, 5, key=jax.random.key(3))[1])[:, 0]
+    sequence = Sequence.from_values(values)
+    rules = {"inclusive-kl": 0, "path-kl-lag-1": 1, "path-kl-lag-2": 2, "path-kl": 4}
+    truths = {rule: exact_path_kl(model, proposal, values, lag) for rule, lag in rules.items()}
+    for rule, truth in truths.items():
+        found = samples(mcfo.mcfo(4000, phi=rule), model, proposal, sequence, jax.random.key(4), 200, 5)
+        found = np.asarray(found)[:, PHI]
+        assert_mean(found, truth, sigmas=4.0)
+        others = [other for name, other in truths.items() if name != rule]
+        assert all(np.max(standard_errors(found, other)) > 6 for other in others), rule

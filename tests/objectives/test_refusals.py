@@ -67,6 +67,8 @@ def test_a_proposal_that_cannot_be_reparameterised():
         (lambda: mcfo.mcfo(5, phi="derg"), "There is no rule 'derg' for phi. Did you mean 'dreg'"),
         (lambda: mcfo.mcfo(5, theta="fisher-lag-0"), "lag of Fisher must be a whole number, at least 1"),
         (lambda: Fisher(lag=1.5), "at least 1, but got 1.5"),
+        (lambda: mcfo.mcfo(5, phi="path-kl-lag-0"), r"lag of PathKL must be.* for no lag use InclusiveKL\(\)"),
+        (lambda: mcfo.mcfo(5, phi="fisher-lag-2"), "There is no rule 'fisher-lag-2' for phi"),
         (lambda: mcfo.objective("mfco", particles=5), "There is no objective 'mfco'. Did you mean 'mcfo'"),
         (lambda: mcfo.objective("mcfo", particle=5), "mcfo has no option 'particle'. Did you mean 'particles'"),
         (lambda: mcfo.objective("mcfo"), "mcfo needs a number of particles"),

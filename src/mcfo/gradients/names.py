@@ -26,19 +26,22 @@ RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
         "resampling-score": ResamplingScore,
     },
 }
-_NUMBERED: dict[str, Callable[[int], Rule]] = {
-    "fisher-lag-": lambda number: Fisher(lag=number),
-    "filter-score-draws-": lambda number: FilterScore(draws=number),
+_NUMBERED: dict[Side, dict[str, Callable[[int], Rule]]] = {
+    "theta": {
+        "fisher-lag-": lambda number: Fisher(lag=number),
+        "filter-score-draws-": lambda number: FilterScore(draws=number),
+    },
+    "phi": {"path-kl-lag-": lambda number: PathKL(lag=number)},
 }
 
 
 def rule_by_name(name: str | Rule, side: Side) -> Rule:
-    """A rule for theta or phi from its name; `fisher-lag-10` is Fisher(lag=10), `filter-score-draws-4` is
-    FilterScore(draws=4). A rule passes as it is."""
+    """A rule for theta or phi from its name; `fisher-lag-10` is Fisher(lag=10), `path-kl-lag-3` PathKL(lag=3),
+    `filter-score-draws-4` FilterScore(draws=4). A rule passes as it is."""
     if isinstance(name, Rule):
         return name
-    for prefix, make in _NUMBERED.items():
-        if side == "theta" and name.startswith(prefix) and name.removeprefix(prefix).isdecimal():
+    for prefix, make in _NUMBERED[side].items():
+        if name.startswith(prefix) and name.removeprefix(prefix).isdecimal():
             return make(int(name.removeprefix(prefix)))
     known = RULES[side]
     if name not in known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar, Literal
 
 import equinox as eqx
@@ -84,7 +85,43 @@ class InclusiveKL(StepRule):
         return step.average(step.log_proposal)
 
 
-class Fisher(PathRule):
+class _Along(PathRule):
+    """A density of each step, summed along the genealogy and averaged by the last weights, or by those `lag` later."""
+
+    lag: int | None = eqx.field(static=True, default=None, converter=whole_number)
+
+    flow: ClassVar[Flow] = Flow("none")
+
+    def __check_init__(self):
+        if self.lag is not None and not is_positive(self.lag):
+            raise ValueError(
+                f"The lag of {type(self).__name__} must be a whole number, at least 1, but got {self.lag!r}. For the "
+                f"whole genealogy leave it out; for no lag use {self._without_lag}()."
+            )
+
+    _without_lag: ClassVar[str]
+
+    @abc.abstractmethod
+    def _log_density(self, step: Step) -> Float[Array, " particles"]:
+        """What is summed."""
+
+    def start(self, log_weights: LogWeights) -> Float[Array, "particles lag"]:
+        # What the last steps had, the oldest first; without a lag, their sum.
+        return jnp.zeros((len(log_weights), self.lag or 1), log_weights.dtype)
+
+    def extend(
+        self, carried: Float[Array, "particles lag"], step: Step
+    ) -> tuple[Float[Array, "particles lag"], Scalar]:
+        carried, density = inherit(carried, step.ancestors), self._log_density(step)[:, None]
+        if self.lag is None:
+            return carried + density, jnp.zeros_like(step.increment)
+        return jnp.concatenate([carried[:, 1:], density], axis=1), step.average(carried[:, 0])
+
+    def finish(self, carried: Float[Array, "particles lag"], log_weights: LogWeights) -> Scalar:
+        return weighted_sum(log_weights, jnp.sum(carried, axis=1))
+
+
+class Fisher(_Along):
     """Σ_i [V^i] Σ_t log p_θ(x_t, [z_t^i] | h_t-1^i) over the genealogy: Fisher's identity.
 
     Consistent for the score of log p(x_1:T), with a bias of order 1/K. Lineages coalesce, so its variance grows with
@@ -92,56 +129,30 @@ class Fisher(PathRule):
     variance, and a bias that falls as the model forgets; lag 0 is the filter score. Poyiadjis, Doucet and Singh (2011).
     """
 
-    lag: int | None = eqx.field(static=True, default=None, converter=whole_number)
-
     name: ClassVar[str] = "fisher"
-    flow: ClassVar[Flow] = Flow("none")
     learns: ClassVar[tuple[Side, ...]] = ("theta",)
+    _without_lag: ClassVar[str] = "FilterScore"
 
-    def __check_init__(self):
-        if self.lag is not None and not is_positive(self.lag):
-            raise ValueError(
-                f"The lag of Fisher must be a whole number, at least 1, but got {self.lag!r}. For the whole genealogy "
-                "leave it out; for no lag use FilterScore()."
-            )
-
-    def start(self, log_weights: LogWeights) -> Float[Array, "particles lag"]:
-        # The scores of the last steps, the oldest first; without a lag, their sum.
-        return jnp.zeros((len(log_weights), self.lag or 1), log_weights.dtype)
-
-    def extend(
-        self, carried: Float[Array, "particles lag"], step: Step
-    ) -> tuple[Float[Array, "particles lag"], Scalar]:
-        carried = inherit(carried, step.ancestors)
+    def _log_density(self, step: Step) -> Float[Array, " particles"]:
         # What was imputed is a latent too: later steps remember it.
-        score = (step.log_joint + step.log_imputed)[:, None]
-        if self.lag is None:
-            return carried + score, jnp.zeros_like(step.increment)
-        recent = jnp.concatenate([carried[:, 1:], score], axis=1)
-        return recent, step.average(carried[:, 0])
-
-    def finish(self, carried: Float[Array, "particles lag"], log_weights: LogWeights) -> Scalar:
-        return weighted_sum(log_weights, jnp.sum(carried, axis=1))
+        return step.log_joint + step.log_imputed
 
 
-class PathKL(PathRule):
+class PathKL(_Along):
     """Σ_i [V^i] Σ_t log q_φ([z_t^i] | [h_t-1^i], x), V the weights of whole paths: the wake phase of RWS for φ.
 
-    Descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015).
+    Descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015). A `lag` L uses for step t the weights of step
+    t + L: q is then drawn to the law of z_t given x_1:t+L, and learns what later observations tell of a latent that
+    x_t does not show, such as a speed. The other rules for φ that do not go back through time learn nothing of that:
+    they ask how well q explains x_t alone, as lag 0, [`InclusiveKL`][], does.
     """
 
     name: ClassVar[str] = "path-kl"
-    flow: ClassVar[Flow] = Flow("none")
     learns: ClassVar[tuple[Side, ...]] = ("phi",)
+    _without_lag: ClassVar[str] = "InclusiveKL"
 
-    def start(self, log_weights: LogWeights) -> Float[Array, " particles"]:
-        return jnp.zeros_like(log_weights)
-
-    def extend(self, carried: Float[Array, " particles"], step: Step) -> tuple[Float[Array, " particles"], Scalar]:
-        return inherit(carried, step.ancestors) + step.log_proposal, jnp.zeros_like(step.increment)
-
-    def finish(self, carried: Float[Array, " particles"], log_weights: LogWeights) -> Scalar:
-        return weighted_sum(log_weights, carried)
+    def _log_density(self, step: Step) -> Float[Array, " particles"]:
+        return step.log_proposal
 
 
 class _Reward(eqx.Module):

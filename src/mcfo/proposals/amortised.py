@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
-from mcfo.models.deep import unseen_latents
-from mcfo.networks import DEVIATION, MLP, normal, rectified
+from mcfo.models.deep import begun, unseen_latents
+from mcfo.networks import MLP, normal, rectified
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
 from mcfo.types import Context, Distribution, Key, Memory, Numbers
@@ -59,9 +59,8 @@ class Amortised(Proposal):
         self.encoder = rectified(dimensions, *encoder, key=of_encoder)
         network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
         self.initial_network = network.without_output(unseen_latents(unseen, latent))
-        network = rectified(latent + encoder[-1], *hidden, 2 * latent, key=of_step).with_deviation(DEVIATION)
-        network = network.without_output(unseen_latents(unseen, latent))
-        self.step_network = network.with_identity(latent) if persistent else network
+        network = rectified(latent + encoder[-1], *hidden, 2 * latent, key=of_step)
+        self.step_network = begun(network, latent, unseen, persistent=persistent)
         self.centre, self.scale = (
             jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (centre, scale)
         )
