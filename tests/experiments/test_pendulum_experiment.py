@@ -1,6 +1,7 @@
 """The experiment on videos: what predictions are, what the tables average, its folder and its page."""
 
 import csv
+import functools
 import math
 import re
 
@@ -11,11 +12,13 @@ import numpy as np
 import pytest
 
 from mcfo import Amortised, Bootstrap, DeepMarkov, LinearGaussian, Sequence, kalman_filter, stack
+from mcfo.data.pendulum import View, expected_angles
 from mcfo.experiments.pendulum import runs
 from mcfo.experiments.pendulum.claims import claims
 from mcfo.experiments.pendulum.experiment import run
 from mcfo.experiments.pendulum.methods import FIRST_RATE, METHODS, PRESETS, Preset, cost
-from mcfo.experiments.pendulum.prediction import follow, scores
+from mcfo.experiments.pendulum.motion import angles_of, motion_foreseen
+from mcfo.experiments.pendulum.prediction import follow, follow_all, scores
 from mcfo.experiments.pendulum.problem import make_problem
 from mcfo.experiments.pendulum.summary import Learned, Outcomes
 from mcfo.training.settings import SCHEDULES
@@ -111,7 +114,26 @@ def test_baselines():
     assert found["last observed"] == pytest.approx(wanted, rel=1e-5)
 
 
-def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0):
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.0, -1.0])
+def test_motion_is_the_share_of_it_that_pictures_foresee(share):
+    problem = make_problem(series=1, test_series=3, evaluated=3, steps=8, seed=2)
+    turned = problem.angles + share * (expected_angles(problem.angles, problem.speeds) - problem.angles)
+    pictures = View()(turned[:, :-1]).reshape(3, 7, -1) / 255
+    blurred = 0.8 * pictures + 0.1
+    for shown in (pictures, blurred):
+        assert motion_foreseen(shown, problem.angles, problem.speeds) == pytest.approx(share, abs=0.02)
+    frames = np.asarray(problem.grey)
+    np.testing.assert_allclose(np.exp(1j * angles_of(frames)), np.exp(1j * problem.angles), atol=2e-3)
+
+
+@functools.cache
+def followed():
+    """One short video, which the linear model follows."""
+    videos = stack([Sequence.from_values(np.zeros((3, 2)))])
+    return follow_all(linear_model()[0], Bootstrap(), videos, particles=2, key=jax.random.key(0))
+
+
+def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0, motion=0.5):
     lines = [
         {
             "seed": seed, "step": step, "log_evidence_per_step": -30.0, "ess": 5.0, "grad_norm_theta": 1.0,
@@ -121,8 +143,7 @@ def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0)
         }
         for step in range(10, 101, 10)
     ]  # fmt: skip
-    model, _ = linear_model()
-    return Learned(method, particles, seed, lines, model, Bootstrap(), 0, 60.0)
+    return Learned(method, particles, seed, lines, followed(), motion, 0, 60.0)
 
 
 def test_tables_average_over_the_last_part_and_the_seeds():
@@ -134,6 +155,7 @@ def test_tables_average_over_the_last_part_and_the_seeds():
     assert found.spread == pytest.approx(np.std(late, ddof=1))
     summary = {row.metric: row for row in outcomes.summary()}
     assert (summary["ess_at_test"].mean, summary["prediction"].seeds) == (100.0, 2)
+    assert summary["motion"].mean == 0.5
     assert math.isnan(outcomes.of("aesmc", 10, "prediction").mean)
     rows = list(learned().rows())
     assert {row.metric for row in rows} >= {"prediction", "nll", "ess_at_test", "log_evidence_per_step"}
@@ -159,6 +181,10 @@ def test_claims_follow_the_numbers():
     assert "it does converge" in text
     assert "DReG for phi, K = 10: ESS 150.00" in text
     assert "mcfo-smc: the ESS of the proposal" in text
+    assert "three steps later" not in text
+    text = say(more=[learned("mcfo-lag", prediction=44.0, ess=170.0, motion=0.9)])
+    assert "three steps later for theta and phi, K = 10: prediction error 45.12 ± 0.18 against 51.12" in text
+    assert "K = 10: mcfo-smc 0.50, aesmc 0.50, nasmc 0.50, mcfo-lag 0.90." in text
 
 
 def test_every_method_has_a_cost():

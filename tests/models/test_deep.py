@@ -57,9 +57,15 @@ def test_a_transition_begins_near_the_identity(sizes):
     assert np.abs(slopes(near) - np.eye(2)).max() < 0.7 < np.abs(slopes(plain) - np.eye(2)).max()
 
 
-def test_a_network_too_narrow_for_the_identity_is_left_as_it_is():
-    network = MLP(3, 5, 6, key=KEY)
-    assert network.with_identity() is network
+def test_a_network_too_narrow_to_carry_its_inputs_begins_as_any_other():
+    """All its latents then have the same deviation, and none is left without a word of the others."""
+    assert [MLP(3, units, 6, key=KEY).carries(3) for units in (5, 6)] == [False, True]
+    assert [MLP(4, units, 6, key=KEY).carries(3) for units in (6, 7)] == [False, True], "a unit for the fourth input"
+    narrow = DeepMarkov(9, key=KEY, transition=(5,))
+    law = narrow.transition(jnp.zeros(3), None)
+    assert law.base_dist.scale == pytest.approx(0.3)
+    slopes = jax.jacobian(lambda latent: narrow.transition(latent, None).mean)(jnp.array([0.3, -0.2, 0.5]))
+    assert np.asarray(slopes).any(axis=1).all()
 
 
 def test_a_proposal_begins_near_the_latent_before():
@@ -74,12 +80,12 @@ def test_a_proposal_begins_near_the_latent_before():
 
         return np.asarray(jax.vmap(jax.jacobian(mean))(latents, features).mean(0))
 
-    assert np.abs(slope(True) - np.eye(3)).max() < 0.4 < np.abs(slope(False) - np.eye(3)).max()
+    assert np.abs(slope(True) - np.eye(3))[:2].max() < 0.4 < np.abs(slope(False) - np.eye(3))[:2].max()
 
 
 @pytest.mark.parametrize(("unseen", "places"), [(None, {2}), (0, set()), (2, {1, 2})])
 def test_some_latents_are_unseen_at_first(unseen, places):
-    """No picture depends on them, and no picture says anything of them; they stay what they are and move the others."""
+    """No picture depends on them, and no picture says anything of them; they follow the others, and move them."""
     model = DeepMarkov(9, key=KEY, unseen=unseen)
     proposal = Amortised(9, 3, key=KEY, unseen=unseen)
     latent, features = jax.random.normal(KEY, (3,)), jax.random.normal(jax.random.key(1), (32,))
@@ -87,9 +93,11 @@ def test_some_latents_are_unseen_at_first(unseen, places):
     assert {place for place in range(3) if not slopes[:, place].any()} == places
     first = np.asarray(jax.jacobian(lambda features: proposal.initial(None, (features, None)).mean)(features))
     assert {place for place in range(3) if not first[place].any()} == places
+    means = {None: latent[:2].sum() / 2**0.5, 2: latent[0]}
     for law in (proposal.step(None, latent, (features, None)), model.transition(latent, None)):
-        carried = {place for place in range(3) if law.mean[place] == pytest.approx(latent[place], abs=1e-12)}
-        assert carried == places
+        for place in places:
+            assert law.mean[place] == pytest.approx(0.7 * latent[place] + 0.3 * means[unseen])
+            assert law.base_dist.scale[place] == pytest.approx(0.05)
     moved = np.asarray(jax.jacobian(lambda latent: model.transition(latent, None).mean)(latent))
     assert all(moved[0, place] for place in places)
     with pytest.raises(ValueError, match="Of 3 latents 0 to 2 can be unseen"):
@@ -101,10 +109,10 @@ def test_deviations_of_a_step_begin_small():
     latents = jax.random.normal(KEY, (200, 3))
     model, proposal = DeepMarkov(9, key=KEY), Amortised(9, 3, key=KEY)
     found = np.sqrt(jax.vmap(lambda latent: model.transition(latent, None).variance)(latents))
-    assert model.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx(0.3)
-    assert 0.1 < found.min() < found.max() < 0.9
+    assert model.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx([0.3, 0.3, 0.05])
+    assert 0.1 < found[:, :2].min() < found[:, :2].max() < 0.9
     nothing = jnp.zeros(32), None
-    assert proposal.step(None, jnp.zeros(3), nothing).base_dist.scale == pytest.approx(0.3)
+    assert proposal.step(None, jnp.zeros(3), nothing).base_dist.scale == pytest.approx([0.3, 0.3, 0.05])
 
 
 def test_a_signal_keeps_its_size_through_rectified_layers():
@@ -171,7 +179,7 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     # Deviations that depend on nothing, so that none is too small.
     for name in ("initial_network", "step_network"):
         where = lambda one, name=name: getattr(one, name)  # noqa: E731
-        network = where(proposal).with_deviation(0.7).without_output(slice(2, 4))
+        network = where(proposal).with_deviations(jnp.full(2, 0.7)).without_output(slice(2, 4))
         proposal = eqx.tree_at(where, proposal, network)
 
     @eqx.filter_jit

@@ -20,7 +20,9 @@ def claims(outcomes: Outcomes, baselines: dict[str, float]) -> list[str]:
         found += [_larger(outcomes, method, sizes) for method in methods]
     if {"mcfo-smc", "mcfo-dreg"} <= methods.keys():
         found += [_dreg(outcomes, size) for size in sizes]
-    return [*found, _baselines(outcomes, baselines)]
+    if {"aesmc", "mcfo-smc", "mcfo-lag"} <= methods.keys():
+        found += [_lag(outcomes, size) for size in sizes]
+    return [*found, _motion(outcomes, sizes), _baselines(outcomes, baselines)]
 
 
 def _against_aesmc(outcomes: Outcomes, method: str, size: int) -> str:
@@ -64,6 +66,30 @@ def _dreg(outcomes: Outcomes, size: int) -> str:
     )
 
 
+def _lag(outcomes: Outcomes, size: int) -> str:
+    words = []
+    for metric, name in (("prediction", "prediction error"), ("ess_at_test", "ESS")):
+        ours, plain, theirs = (outcomes.of(method, size, metric) for method in ("mcfo-lag", "mcfo-smc", "aesmc"))
+        words.append(
+            f"{name} {ours.words()} against {plain.words()} of mcfo-smc{clearly(ours, plain)} and {theirs.words()} of "
+            f"AESMC{clearly(ours, theirs)}"
+        )
+    return f"Weights of three steps later for theta and phi, K = {size}: {'; '.join(words)}."
+
+
+def _motion(outcomes: Outcomes, sizes: list[int]) -> str:
+    words = []
+    for size in sizes:
+        each = [
+            f"{method} {outcomes.motion(method, size).words()}" for method, count in outcomes.places if count == size
+        ]
+        words.append(f"K = {size}: {', '.join(each)}")
+    return (
+        "The speed, which no picture shows: the share of the rod's motion that predictions foresee, one for whoever "
+        f"knows it. {'; '.join(words)}."
+    )
+
+
 def _baselines(outcomes: Outcomes, baselines: dict[str, float]) -> str:
     words = [
         _best(outcomes, metric, name, baselines)
@@ -88,8 +114,9 @@ def _best(outcomes: Outcomes, metric: str, name: str, baselines: dict[str, float
         f"The best learned one {name} ({best[0]}, K = {best[1]}) has {errors[best]:.1f}, "
         f"{_beside(errors[best], baselines['persistence'])} persistence, "
         f"{_beside(errors[best], baselines['last observed'])} the binary frame before and "
-        f"{_beside(errors[best], baselines['static'])} the mean picture; the worst ({worst[0]}, K = {worst[1]}) "
-        f"{errors[worst]:.1f}."
+        f"{_beside(errors[best], baselines['static'])} the mean picture; the worst ({worst[0]}, K = {worst[1]}) has "
+        f"{errors[worst]:.1f}, {_beside(errors[worst], baselines['persistence'])} persistence and "
+        f"{_beside(errors[worst], baselines['static'])} the mean picture."
     )
 
 

@@ -11,7 +11,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 from rich.console import Console
@@ -20,16 +19,15 @@ from mcfo.experiments.pendulum.figures import draw_curves, draw_frames, draw_lat
 from mcfo.experiments.pendulum.methods import FIRST_RATE, PROPOSAL_PARTICLES, SWEEPS, Preset
 from mcfo.experiments.pendulum.methods import PRESETS as PRESETS
 from mcfo.experiments.pendulum.page import print_table, write_report
-from mcfo.experiments.pendulum.prediction import Followed, follow
 from mcfo.experiments.pendulum.problem import Problem, make_problem
 from mcfo.experiments.pendulum.runs import run_all
-from mcfo.experiments.pendulum.summary import Learned, Outcomes
+from mcfo.experiments.pendulum.summary import Outcomes
 from mcfo.experiments.results import LearningRow, SummaryRow, write_table
 from mcfo.files import write_atomically
-from mcfo.types import Key
 
 _SHOWN = [0, 1]
 """Test videos of the film strips."""
+_WITH_LATENTS = ("aesmc", "mcfo-smc", "mcfo-lag")
 
 
 def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Path:
@@ -69,7 +67,7 @@ def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Pat
         ],
     )
     with console.status("Drawing the figures"):
-        pictures = _pictures(out / "figures", outcomes, problem, baselines, size, key=key)
+        pictures = _pictures(out / "figures", outcomes, problem, baselines, size)
     # A resumed run adds what its parts took before.
     elapsed = max(time.perf_counter() - begun, max(one.seconds for one in outcomes.learned))
     config = _config(size, preset, seed, elapsed)
@@ -83,32 +81,25 @@ def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Pat
 
 
 def _pictures(
-    folder: Path, outcomes: Outcomes, problem: Problem, baselines: dict[str, float], size: Preset, *, key: Key
+    folder: Path, outcomes: Outcomes, problem: Problem, baselines: dict[str, float], size: Preset
 ) -> dict[str, Path]:
     """Curves of all runs; film strips and latents of the first seed with the largest K."""
-    shown = [one for one in outcomes.learned if (one.particles, one.seed) == (size.particles[-1], size.seeds[0])]
-    followed = {one.method: _follow(one, problem, size.evaluation_particles, key) for one in shown}
+    followed = {
+        one.method: one.followed
+        for one in outcomes.learned
+        if (one.particles, one.seed) == (size.particles[-1], size.seeds[0])
+    }
     videos = [video for video in _SHOWN if video < size.evaluated]
     strips = {
         method: [jax.tree.map(lambda array, video=video: array[video], found) for video in videos]
         for method, found in followed.items()
     }
-    latents = {method: found for method, found in followed.items() if method in ("aesmc", "mcfo-smc", "mcfo-dreg")}
+    latents = {method: found for method, found in followed.items() if method in _WITH_LATENTS}
     return {
         "curves": draw_curves(folder / "curves.png", outcomes, baselines),
         "frames": draw_frames(folder / "frames.png", problem, strips, videos),
         "latents": draw_latents(folder / "latents.png", problem, latents or followed),
     }
-
-
-def _follow(one: Learned, problem: Problem, particles: int, key: Key) -> Followed:
-    """All test videos, one at a time."""
-
-    @eqx.filter_jit
-    def all_of_them(model: Any, proposal: Any) -> Followed:
-        return jax.lax.map(lambda video: follow(model, proposal, video, particles=particles, key=key), problem.test)
-
-    return all_of_them(one.model, one.proposal)
 
 
 def _config(size: Preset, preset: str, seed: int, seconds: float) -> dict[str, Any]:

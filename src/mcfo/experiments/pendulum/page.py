@@ -88,6 +88,8 @@ def write_report(
             f"{size.evaluation_particles} particles. "
             "Prediction error: the sum over t = 2..T of the L2 norm between the grey frame and the picture at the "
             "predicted mean latent, as in the paper; by predictive mean: the same of the mean over predicted latents. "
+            "Motion: the share of the rod's motion until the next frame that the last models' predictive means "
+            "foresee, one for whoever knows the speed and zero for a picture that stays. "
             "Bold: the best of each K. In the paper: tables 2 and 5, whose crop, contrast and first state are unknown, "
             "so that its numbers have another scale."
         ),
@@ -114,8 +116,8 @@ def write_report(
         f"{size.last_rate:g} in them ({size.schedule}), by the paper's schedule to 1e-4 in about {PAPER_STEPS}. The "
         "rate of a layer with n inputs is √(2/n) of that. Networks as in the paper, with ReLU and He's weights; the "
         "emission's bias begins at the log-odds of the mean picture, transition and proposal near the identity; the "
-        "third latent begins as a random walk that moves the others, unseen by the emission and left alone by the "
-        "proposal, free for what one picture does not show. MCFO: "
+        "third latent begins as a running mean of the others, unseen by the emission and left alone by the proposal, "
+        "so that the latents tell of more than one picture. MCFO: "
         f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC and NASMC: K for both. Baselines: "
         "the mean grey picture of the training videos; the binary frame before, which is what a model sees; "
         "persistence, the grey frame before, which no model sees; and the picture at "
@@ -129,12 +131,13 @@ def table(
     outcomes: Outcomes, baselines: dict[str, float]
 ) -> tuple[list[str], list[list[str]], frozenset[tuple[int, int]]]:
     """Header, rows, and the best cells of each K."""
-    header = ["method", "K", *(_TITLES[metric] for metric in EVALUATED), "in the paper", "minutes"]
+    header = ["method", "K", *(_TITLES[metric] for metric in EVALUATED), "motion", "in the paper", "minutes"]
     rows = []
     for method, particles in outcomes.places:
         cells = [method, str(particles)]
         for metric in EVALUATED:
             cells.append(outcomes.of(method, particles, metric).words())
+        cells.append(outcomes.motion(method, particles).words())
         minutes = [one.seconds / 60 for one in outcomes.runs(method, particles)]
         paper = _PAPER.get((method, particles))
         rows.append([*cells, f"{paper[0]}, ESS {paper[1]}" if paper else "–", f"{sum(minutes) / len(minutes):.1f}"])
@@ -146,7 +149,7 @@ def table(
             best = max if metric == "ess_at_test" else min
             marked.add((best(means, key=means.__getitem__), column))
     for name, value in baselines.items():
-        rows.append([name, "", f"{value:.2f}", *["–"] * 5])
+        rows.append([name, "", f"{value:.2f}", *["–"] * (len(header) - 3)])
     return header, rows, frozenset(marked)
 
 

@@ -76,6 +76,12 @@ def follow(
     return Followed(record, at_mean, mean, filtered, predicted)
 
 
+@eqx.filter_jit
+def follow_all(model: Model, proposal: Proposal, videos: Sequence, *, particles: int, key: Key) -> Followed:
+    """Each of several videos, one at a time; what is found has one more axis in front."""
+    return jax.lax.map(lambda video: follow(model, proposal, video, particles=particles, key=key), videos)
+
+
 def scores(
     model: Model,
     proposal: Proposal,

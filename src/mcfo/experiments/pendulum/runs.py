@@ -7,12 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import numpy as np
 from rich.console import Console
 
 from mcfo.catalogue.entries import make
 from mcfo.experiments import pool
 from mcfo.experiments.pendulum.methods import FIRST_RATE, Preset, cost
-from mcfo.experiments.pendulum.prediction import scores
+from mcfo.experiments.pendulum.motion import motion_foreseen
+from mcfo.experiments.pendulum.prediction import follow_all, scores
 from mcfo.experiments.pendulum.problem import Problem
 from mcfo.experiments.pendulum.summary import Learned
 from mcfo.experiments.pool import Share
@@ -88,4 +90,6 @@ def learn(
         devices=1,
     )
     (one,) = fitted.seeds
-    return Learned(method, particles, seed, list(fitted.metrics), one.model, one.proposal, one.skipped, fitted.seconds)
+    followed = follow_all(one.model, one.proposal, problem.test, particles=preset.evaluation_particles, key=key)
+    motion = motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
+    return Learned(method, particles, seed, list(fitted.metrics), followed, motion, one.skipped, fitted.seconds)

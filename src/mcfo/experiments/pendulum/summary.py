@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 
 from mcfo.experiments.outcome import Outcome
+from mcfo.experiments.pendulum.prediction import Followed
 from mcfo.experiments.results import LearningRow, SummaryRow
-from mcfo.models.base import Model
-from mcfo.proposals.base import Proposal
 
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
 """What is evaluated on the test videos; `nll` is that of a whole video."""
@@ -21,14 +20,17 @@ _FOLLOWED = ("log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
 
 @dataclass(frozen=True)
 class Learned:
-    """One run: the lines of its metrics, and what it ended with."""
+    """One run: the lines of its metrics, and how what it ended with follows the test videos.
+
+    - `motion`: the share of the rod's motion that it foresees, by its predictive mean.
+    """
 
     method: str
     particles: int
     seed: int
     lines: list[dict[str, Any]]
-    model: Model
-    proposal: Proposal
+    followed: Followed
+    motion: float
     skipped: int
     seconds: float
 
@@ -78,6 +80,10 @@ class Outcomes:
         """The late values of one metric."""
         return Outcome.of_seeds(one.late(metric, self._share) for one in self.runs(method, particles))
 
+    def motion(self, method: str, particles: int) -> Outcome:
+        """What the last model of each seed foresees."""
+        return Outcome.of_seeds(np.array([one.motion]) for one in self.runs(method, particles))
+
     def summary(self) -> Iterable[SummaryRow]:
         """Means and spreads over the last part of learning and the seeds."""
         for method, particles in self.places:
@@ -85,6 +91,8 @@ class Outcomes:
             for metric in EVALUATED:
                 found = self.of(method, particles, metric)
                 yield SummaryRow(method, particles, metric, found.mean, found.spread, seeds)
+            motion = self.motion(method, particles)
+            yield SummaryRow(method, particles, "motion", motion.mean, motion.spread, seeds)
             minutes = [one.seconds / 60 for one in self.runs(method, particles)]
             yield SummaryRow(method, particles, "minutes", float(np.mean(minutes)), math.nan, seeds)
             skipped = sum(one.skipped for one in self.runs(method, particles))
