@@ -25,6 +25,7 @@ from mcfo.smc.filter import (
     first_step,
     imputation_keys,
     inherit,
+    keys_at,
     keys_of,
     next_step,
     resampled_step,
@@ -126,7 +127,7 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
         def step(frame: Frame, keys: Keys, noise: Any):
             return first_step(sampler, model, proposal, frame, keys, fit, noise)
 
-        keys = jax.tree.map(lambda array: array[0], all_keys(key, frame.number[None], frame.time[None]))
+        keys = jax.vmap(lambda number, time: keys_at(key, number, time))(frame.number, frame.time)
         words = map_in_rounds(lambda key: draw_words(fit.initial, sampler.particles, key=key), keys.noise)
         return jax.vmap(step)(frame, keys, _numbers(fit.initial, words))
 

@@ -157,11 +157,16 @@ def keys_of(key: Key) -> Keys:
     return Keys(*jax.random.split(key, 3))
 
 
+def keys_at(key: Key, number: Int[Array, ""], time: Int[Array, ""]) -> Keys:
+    """The keys of a sequence's step, hashed in one go: those of `keys_of(step_key(...))`."""
+    return Keys(*random.split(random.fold_in(random.fold_in(key, number), time), 3))
+
+
 def all_keys(key: Key, numbers: Int[Array, "steps ..."], times: Int[Array, "steps ..."]) -> Keys:
-    """The keys of several steps of one sequence or of more, the time in front: those of `keys_of(step_key(...))`."""
+    """The keys of several steps of one sequence or of more, the time in front."""
 
     def of_step(number: Int[Array, ""], time: Int[Array, ""]) -> Keys:
-        return Keys(*random.split(random.fold_in(random.fold_in(key, number), time), 3))
+        return keys_at(key, number, time)
 
     of_steps = of_step if times.ndim == 1 else jax.vmap(of_step)
     return map_in_rounds(lambda now: of_steps(*now), (numbers, times))
