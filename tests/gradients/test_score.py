@@ -203,3 +203,31 @@ def test_path_kl_draws_the_proposal_to_the_smoothing_law_of_its_lag():
         assert_mean(found, truth, sigmas=4.0)
         others = [other for name, other in truths.items() if name != rule]
         assert all(np.max(standard_errors(found, other)) > 6 for other in others), rule
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["path-kl-lag-2", "path-kl"])
+def test_over_many_series_later_weights_leave_the_optimal_proposal_where_it_is(rule):
+    """On each series they do not: what comes later is known there, and the proposal cannot know it."""
+    model = LinearGaussian.scalar(0.9, 1.2)
+
+    def gradients(proposal):
+        def one(key):
+            data_key, filter_key = jax.random.split(key)
+            values = simulate(model, 8, key=data_key)[1]
+            sequence = eqx.tree_at(lambda s: s.observations, Sequence.from_values(np.zeros(8)), values)
+            return flat(*ascent(mcfo.mcfo(500, phi=rule), model, proposal, sequence, filter_key)[0])[PHI]
+
+        return jax.lax.map(one, jax.random.split(jax.random.key(5), 2000), batch_size=40)
+
+    at_optimum, beside = (
+        np.asarray(eqx.filter_jit(gradients)(proposal))
+        for proposal in (AffineGaussian.optimal(model), off_optimum(model))
+    )
+    assert_mean(at_optimum, 0.0, sigmas=4.0)
+    assert np.max(standard_errors(beside, 0.0)) > 10
+    sequence = Sequence.from_values(simulate(model, 8, key=jax.random.key(6))[1])
+    alone = samples(
+        mcfo.mcfo(500, phi=rule), model, AffineGaussian.optimal(model), sequence, jax.random.key(7), 200, 40
+    )
+    assert np.max(standard_errors(np.asarray(alone)[:, PHI], 0.0)) > 10

@@ -142,9 +142,12 @@ class PathKL(_Along):
     """Σ_i [V^i] Σ_t log q_φ([z_t^i] | [h_t-1^i], x), V the weights of whole paths: the wake phase of RWS for φ.
 
     Descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015). A `lag` L uses for step t the weights of step
-    t + L: q is then drawn to the law of z_t given x_1:t+L, and learns what later observations tell of a latent that
-    x_t does not show, such as a speed. The other rules for φ that do not go back through time learn nothing of that:
-    they ask how well q explains x_t alone, as lag 0, [`InclusiveKL`][], does.
+    t + L: less variance, and q is drawn to the law of z_t given x_1:t+L.
+
+    On one series that is not where [`InclusiveKL`][] leads, because q does not know what comes later; averaged over
+    data from the model it is. While the model is still learned the two differ: particles are chosen by what the
+    observations after them say, so that q learns of a latent that x_t does not show, such as a speed. A rule that
+    judges a draw by x_t alone, as all others for φ do that do not go back through time, cannot tell how good it is.
     """
 
     name: ClassVar[str] = "path-kl"
