@@ -54,7 +54,12 @@ def draw_curves(path: Path, outcomes: Outcomes, baselines: dict[str, float]) -> 
             for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
                 handles.setdefault(label, handle)
     figure.legend(
-        handles.values(), handles.keys(), loc="outside upper center", ncols=len(handles), fontsize=8, frameon=False
+        handles.values(),
+        handles.keys(),
+        loc="outside upper center",
+        ncols=(len(handles) + 1) // 2,
+        fontsize=8,
+        frameon=False,
     )
     return _save(figure, path)
 
