@@ -32,8 +32,9 @@ from rich.table import Table
 import mcfo
 from mcfo.catalogue.entries import make
 from mcfo.gradients.rules import DEVICES
-from mcfo.smc.filter import inherit, keys_of
+from mcfo.smc.filter import inherit
 from mcfo.smc.frames import frames, step_key
+from mcfo.smc.keys import keys_of
 from mcfo.training.devices import cores, everywhere, make_mesh
 from mcfo.training.evaluation import evaluation_sampler, series_scores
 from mcfo.training.parameters import Modules, named_arrays

@@ -33,8 +33,9 @@ from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
 from mcfo.smc.checks import check_arguments, check_fit
-from mcfo.smc.filter import SMC, Outcome, first_step, keys_of, next_step
+from mcfo.smc.filter import SMC, Outcome, first_step, next_step
 from mcfo.smc.frames import frame_at, frames, step_key
+from mcfo.smc.keys import keys_of
 from mcfo.smc.trace import Record
 from mcfo.smc.trace import State as FilterState
 from mcfo.training.incremental import Learning

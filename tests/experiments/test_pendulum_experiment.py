@@ -182,6 +182,7 @@ def test_claims_follow_the_numbers():
     assert "DReG for phi, K = 10: ESS 150.00" in text
     assert "mcfo-smc: the ESS of the proposal" in text
     assert "three steps later" not in text
+    assert "with 1 of 2 seeds below that of persistence" in say(more=[learned("nasmc", seed=1)])
     text = say(more=[learned("mcfo-lag", prediction=44.0, ess=170.0, motion=0.9)])
     assert "three steps later for theta and phi, K = 10: prediction error 45.12 ± 0.18 against 51.12" in text
     assert "K = 10: mcfo-smc 0.50, aesmc 0.50, nasmc 0.50, mcfo-lag 0.90." in text

@@ -90,10 +90,15 @@ def scans(objective):
 
 def test_equal_samplers_cost_one_run():
     once = scans(Objective(Estimator(SMC(6), FilterScore())))
-    for shared in (mcfo.mcfo(6), mcfo.nasmc(6), mcfo.mcfo(6, theta="fisher", phi="dreg"), mcfo.iwae(6), mcfo.rws(6)):
+    for shared in (mcfo.mcfo(6), mcfo.nasmc(6), mcfo.mcfo(6, theta="fisher", phi="dreg"), mcfo.rws(6)):
         assert (shared.runs, scans(shared)) == (1, once)
-    for apart in (mcfo.alternating(6), mcfo.mcfo(6, proposal_particles=3)):
-        assert (apart.runs, scans(apart)) == (2, 2 * once)
+    in_blocks = scans(Objective(Estimator(SMC(6), mcfo.Pathwise())))
+    for objective, runs, loops in (
+        (mcfo.iwae(6), 1, in_blocks),
+        (mcfo.alternating(6), 2, 2 * in_blocks),
+        (mcfo.mcfo(6, proposal_particles=3), 2, 2 * once),
+    ):
+        assert (objective.runs, scans(objective)) == (runs, loops)
 
 
 @pytest.mark.parametrize(

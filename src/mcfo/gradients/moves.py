@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,20 +19,9 @@ from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
 from mcfo.smc.blocks import map_in_rounds, scan_in_blocks
 from mcfo.smc.checks import Fit, check_fit
-from mcfo.smc.filter import (
-    SMC,
-    Keys,
-    all_keys,
-    first_step,
-    imputation_keys,
-    inherit,
-    keys_at,
-    keys_of,
-    next_step,
-    resampled_step,
-    split_first,
-)
+from mcfo.smc.filter import SMC, first_step, imputation_keys, inherit, next_step, resampled_step, split_first
 from mcfo.smc.frames import frames, step_key
+from mcfo.smc.keys import Keys, all_keys, keys_at, keys_of
 from mcfo.smc.pimh import PIMH, Chain
 from mcfo.smc.resampling import Always
 from mcfo.smc.trace import Move, Record
@@ -127,7 +117,7 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
         def step(frame: Frame, keys: Keys, noise: Any):
             return first_step(sampler, model, proposal, frame, keys, fit, noise)
 
-        keys = jax.vmap(lambda number, time: keys_at(key, number, time))(frame.number, frame.time)
+        keys = jax.vmap(partial(keys_at, key))(frame.number, frame.time)
         words = map_in_rounds(lambda key: draw_words(fit.initial, sampler.particles, key=key), keys.noise)
         return jax.vmap(step)(frame, keys, _numbers(fit.initial, words))
 

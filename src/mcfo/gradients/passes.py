@@ -5,6 +5,7 @@
 | accumulated | rules that stay within the step, Markov models | does not grow with T (SMC) | best for large steps |
 | batched | the same, of few parameters, or after PIMH | T x B x K | best for small ones: all go back at once |
 | kept | networks; also rules that weigh a step by what comes later | T x B x K | the same, and forwards once |
+| grouped | rules of a step, of few parameters, where gradients cross time | T x K x few | stays in caches |
 | in reverse | everything else | T x B x K; with `frugal`, less, for a second forward pass | |
 | windowed | rules of a step, where gradients cross time | window x B x K | truncates what crosses a window's end |
 
@@ -17,6 +18,7 @@ from functools import partial
 
 from mcfo.gradients.accumulated import accumulated
 from mcfo.gradients.early import early
+from mcfo.gradients.groups import grouped
 from mcfo.gradients.kept import kept
 from mcfo.gradients.lanes import Lane, has_local_densities, is_deep, is_local
 from mcfo.gradients.moves import Run, Sampler
@@ -66,6 +68,8 @@ def differentiable_run(
             return early((model, proposal), reversed_, sampler, lanes, batch, key)
     if local:
         return batched(sampler, lanes, model, proposal, batch, key)
+    if not deep and all(isinstance(lane.rule, StepRule) for lane in lanes):
+        return early((model, proposal), partial(grouped, frugal=bool(frugal)), sampler, lanes, batch, key)
     return in_reverse(sampler, lanes, model, proposal, batch, key, frugal=bool(frugal))[:2]
 
 

@@ -85,12 +85,13 @@ class InclusiveKL(StepRule):
         return step.average(step.log_proposal)
 
 
-class _Along(PathRule):
+class _Genealogical(PathRule):
     """A density of each step, summed along the genealogy and averaged by the last weights, or by those `lag` later."""
 
     lag: int | None = eqx.field(static=True, default=None, converter=whole_number)
 
     flow: ClassVar[Flow] = Flow("none")
+    _without_lag: ClassVar[str]
 
     def __check_init__(self):
         if self.lag is not None and not is_positive(self.lag):
@@ -98,8 +99,6 @@ class _Along(PathRule):
                 f"The lag of {type(self).__name__} must be a whole number, at least 1, but got {self.lag!r}. For the "
                 f"whole genealogy leave it out; for no lag use {self._without_lag}()."
             )
-
-    _without_lag: ClassVar[str]
 
     @abc.abstractmethod
     def _log_density(self, step: Step) -> Float[Array, " particles"]:
@@ -121,7 +120,7 @@ class _Along(PathRule):
         return weighted_sum(log_weights, jnp.sum(carried, axis=1))
 
 
-class Fisher(_Along):
+class Fisher(_Genealogical):
     """Σ_i [V^i] Σ_t log p_θ(x_t, [z_t^i] | h_t-1^i) over the genealogy: Fisher's identity.
 
     Consistent for the score of log p(x_1:T), with a bias of order 1/K. Lineages coalesce, so its variance grows with
@@ -138,7 +137,7 @@ class Fisher(_Along):
         return step.log_joint + step.log_imputed
 
 
-class PathKL(_Along):
+class PathKL(_Genealogical):
     """Σ_i [V^i] Σ_t log q_φ([z_t^i] | [h_t-1^i], x), V the weights of whole paths: the wake phase of RWS for φ.
 
     Descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015). A `lag` L uses for step t the weights of step

@@ -17,8 +17,9 @@ from mcfo.models.simulation import emission_mean
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
 from mcfo.smc.checks import check_arguments, check_fit, check_sequence
-from mcfo.smc.filter import SMC, Keys, Outcome, first_step, keys_of, next_step, split_first
+from mcfo.smc.filter import SMC, Outcome, first_step, next_step, split_first
 from mcfo.smc.frames import frame_at, frames, step_key
+from mcfo.smc.keys import Keys, keys_of
 from mcfo.smc.resampling import draw_indices
 from mcfo.smc.smoothing import backward_simulation
 from mcfo.smc.trace import Record, State

@@ -7,14 +7,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Int
 
-from mcfo import random
 from mcfo.distributions import draw_noise, from_noise, impute, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Frame, Sequence
-from mcfo.smc.blocks import map_in_rounds
 from mcfo.smc.checks import (
     Fit,
     check_arguments,
@@ -26,6 +23,7 @@ from mcfo.smc.checks import (
     whole_number,
 )
 from mcfo.smc.frames import frame_at, frames, step_key
+from mcfo.smc.keys import Keys, all_keys, keys_of
 from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
 from mcfo.smc.trace import History, Move, Record, State, Trace
 from mcfo.smc.weights import normalise, relative, uniform_log_weights
@@ -142,34 +140,6 @@ class Outcome(NamedTuple):
     state: State
     record: Record
     move: Move
-
-
-class Keys(eqx.Module):
-    """One key for each use of randomness in a step."""
-
-    resampling: Key
-    noise: Key
-    imputation: Key
-
-
-def keys_of(key: Key) -> Keys:
-    """The keys of a step."""
-    return Keys(*jax.random.split(key, 3))
-
-
-def keys_at(key: Key, number: Int[Array, ""], time: Int[Array, ""]) -> Keys:
-    """The keys of a sequence's step, hashed in one go: those of `keys_of(step_key(...))`."""
-    return Keys(*random.split(random.fold_in(random.fold_in(key, number), time), 3))
-
-
-def all_keys(key: Key, numbers: Int[Array, "steps ..."], times: Int[Array, "steps ..."]) -> Keys:
-    """The keys of several steps of one sequence or of more, the time in front."""
-
-    def of_step(number: Int[Array, ""], time: Int[Array, ""]) -> Keys:
-        return keys_at(key, number, time)
-
-    of_steps = of_step if times.ndim == 1 else jax.vmap(of_step)
-    return map_in_rounds(lambda now: of_steps(*now), (numbers, times))
 
 
 def split_first(tree: Any) -> tuple[Any, Any]:
