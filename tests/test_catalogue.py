@@ -353,6 +353,8 @@ def test_the_deep_model_begins_at_the_mean_of_the_data():
     np.testing.assert_allclose(real.model.emission_network.layers[-1].bias, MEAN)
     np.testing.assert_allclose(real.proposal.scale, np.sqrt(VARIANCE))
     assert make("deep", BINARY, {**NARROW, "emission": "gaussian"}).model.emission_raw_scale is not None
+    traced = make("deep", BINARY, {**NARROW, "traces": "2"})
+    assert [(one.model.traces, one.proposal.traces) for one in (start, traced)] == [(0, 0), (2, 2)]
     one, other = (make("deep", BINARY, {**NARROW, "network_seed": seed}).model for seed in (0, 1))
     assert not np.allclose(one.emission_network.layers[0].weight, other.emission_network.layers[0].weight)
 
@@ -363,6 +365,7 @@ def test_the_deep_model_refuses_what_it_cannot_be():
         ({"emission": "bernoulli"}, "Series 1, step 1, column 2 of the values: 10 is neither 0 nor 1"),
         ({"latent": "0"}, "latent must be at least 1"),
         ({"latent": "three"}, "latent must be a whole number, but got 'three'"),
+        ({"traces": "4"}, "traces must be from 0 to 3, as latent is, but got 4"),
         ({"emission_units": "16,x"}, "emission_units must be positive whole numbers with commas"),
         ({"encoder_units": "0"}, "encoder_units must be positive whole numbers"),
     ):

@@ -68,39 +68,36 @@ class MLP(eqx.Module):
         network = self.with_bias(last.bias.at[size:].set(jnp.log(jnp.expm1(deviations - _LEAST_SCALE))))  # pyright: ignore[reportOptionalMemberAccess]
         return network._with_weight(-1, lambda weight: weight.at[size:].multiply(_STEADY if steady else 1.0))
 
-    def without_input(self, which: slice) -> MLP:
-        """The same network, to which these inputs say nothing at first."""
-        return self._with_weight(0, lambda weight: weight.at[:, which].set(0.0))
-
-    def without_output(self, which: slice) -> MLP:
-        """The same network, whose inputs say nothing of these outputs at first."""
-        return self._with_weight(-1, lambda weight: weight.at[which].set(0.0))
-
     def carries(self, count: int) -> bool:
         """Whether so many inputs find their way through: the layers are wide enough, and the activation is ReLU."""
         # Where other inputs are read too, a unit must be left for them.
         least = 2 * count + (self.layers[0].weight.shape[1] > count)
         return self.activation is jax.nn.relu and all(len(layer.weight) >= least for layer in self.layers[:-1])
 
-    def with_linear_part(self, matrix: Float[Array, "size size"]) -> MLP:
-        """The same network, but its first outputs begin as this matrix times its first inputs, plus what the other
-        units say.
+    def with_identity(self, count: int, *, steady: bool = False) -> MLP:
+        """The same network, but its first outputs begin as its first inputs, so many, plus what the other units say.
 
         Two units of each hidden layer carry an input, its positive and its negative part: see `carries`.
+
+        **Arguments:**
+
+        - `steady`: the other units say little at first. What goes through the network again and again otherwise grows.
         """
-        inputs, count = self.layers[0].weight.shape[1], len(matrix)
+        inputs = self.layers[0].weight.shape[1]
+        identity = jnp.eye(count, inputs)
         if len(self.layers) == 1:
             # A linear map that is far from the identity lets latents grow without bound.
-            wider = jnp.pad(matrix, ((0, 0), (0, inputs - count)))
-            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + wider))
+            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + identity))
         carried, network = 2 * count, self
-        identity = jnp.eye(count, inputs)
+        both = jnp.concatenate([identity, -identity])
         for place, layer in enumerate(self.layers[:-1]):
-            rows = jnp.concatenate([identity, -identity]) if place == 0 else jnp.eye(carried, layer.weight.shape[1])
+            rows = both if place == 0 else jnp.eye(carried, layer.weight.shape[1])
             network = network._with_weight(place, lambda weight, rows=rows: weight.at[:carried].set(rows))
             network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
-        parts = jnp.concatenate([matrix, -matrix], axis=1)
-        return network._with_weight(-1, lambda weight: weight.at[:count, :carried].set(parts))
+        share = _STEADY if steady else 1.0
+        return network._with_weight(
+            -1, lambda weight: weight.at[:count].multiply(share).at[:count, :carried].set(both[:, :count].T)
+        )
 
     def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
         return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)

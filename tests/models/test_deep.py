@@ -58,14 +58,11 @@ def test_a_transition_begins_near_the_identity(sizes):
 
 
 def test_a_network_too_narrow_to_carry_its_inputs_begins_as_any_other():
-    """All its latents then have the same deviation, and none is left without a word of the others."""
-    assert [MLP(3, units, 6, key=KEY).carries(3) for units in (5, 6)] == [False, True]
-    assert [MLP(4, units, 6, key=KEY).carries(3) for units in (6, 7)] == [False, True], "a unit for the fourth input"
-    narrow = DeepMarkov(9, key=KEY, transition=(5,))
-    law = narrow.transition(jnp.zeros(3), None)
-    assert law.base_dist.scale == pytest.approx(0.3)
-    slopes = jax.jacobian(lambda latent: narrow.transition(latent, None).mean)(jnp.array([0.3, -0.2, 0.5]))
-    assert np.asarray(slopes).any(axis=1).all()
+    assert [MLP(2, units, 4, key=KEY).carries(2) for units in (3, 4)] == [False, True]
+    assert [MLP(3, units, 4, key=KEY).carries(2) for units in (4, 5)] == [False, True], "a unit for the third input"
+    narrow, plain = (DeepMarkov(9, key=KEY, transition=(5,), persistent=persistent) for persistent in (True, False))
+    assert eqx.tree_equal(narrow, plain)
+    assert narrow.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx(0.3)
 
 
 def test_a_proposal_begins_near_the_latent_before():
@@ -80,28 +77,41 @@ def test_a_proposal_begins_near_the_latent_before():
 
         return np.asarray(jax.vmap(jax.jacobian(mean))(latents, features).mean(0))
 
-    assert np.abs(slope(True) - np.eye(3))[:2].max() < 0.4 < np.abs(slope(False) - np.eye(3))[:2].max()
+    assert np.abs(slope(True) - np.eye(3)).max() < 0.4 < np.abs(slope(False) - np.eye(3)).max()
 
 
-@pytest.mark.parametrize(("unseen", "places"), [(None, {2}), (0, set()), (2, {1, 2})])
-def test_some_latents_are_unseen_at_first(unseen, places):
-    """No picture depends on them, and no picture says anything of them; they follow the others, and move them."""
-    model = DeepMarkov(9, key=KEY, unseen=unseen)
-    proposal = Amortised(9, 3, key=KEY, unseen=unseen)
-    latent, features = jax.random.normal(KEY, (3,)), jax.random.normal(jax.random.key(1), (32,))
-    slopes = np.asarray(jax.jacobian(lambda latent: model.emission(None, latent, None).mean)(latent))
-    assert {place for place in range(3) if not slopes[:, place].any()} == places
-    first = np.asarray(jax.jacobian(lambda features: proposal.initial(None, (features, None)).mean)(features))
-    assert {place for place in range(3) if not first[place].any()} == places
-    means = {None: latent[:2].sum() / 2**0.5, 2: latent[0]}
-    for law in (proposal.step(None, latent, (features, None)), model.transition(latent, None)):
-        for place in places:
-            assert law.mean[place] == pytest.approx(0.7 * latent[place] + 0.3 * means[unseen])
-            assert law.base_dist.scale[place] == pytest.approx(0.05)
+@pytest.mark.parametrize("traces", [0, 2, 3])
+def test_traces_follow_their_latents(traces):
+    """From zero, whatever is learned; model and proposal say the same of them, so that they weigh nothing."""
+    model = DeepMarkov(9, key=KEY, traces=traces)
+    proposal = Amortised(9, 3, key=jax.random.key(1), traces=traces)
+    latent, context = jax.random.normal(KEY, (3 + traces,)), (jnp.ones(32), None)
+    for law in (model.initial(None, None), proposal.initial(None, context)):
+        np.testing.assert_allclose(law.mean[3:], 0.0)
+        np.testing.assert_allclose(law.base_dist.scale[3:], 0.05)
+    modules = model, proposal
+    for place, step in enumerate(
+        (lambda model: model.transition(latent, None), lambda proposal: proposal.step(None, latent, context))
+    ):
+        law = step(modules[place])
+        np.testing.assert_allclose(law.mean[3:], 0.7 * latent[3:] + 0.3 * latent[:traces], rtol=1e-6)
+        np.testing.assert_allclose(law.base_dist.scale[3:], 0.05)
+        for read in (lambda law: law.mean, lambda law: law.base_dist.scale):
+            slopes = eqx.filter_jacrev(lambda module, step=step, read=read: read(step(module)))(modules[place])
+            leaves = jax.tree.leaves(eqx.filter(slopes, eqx.is_array))
+            assert not any(np.asarray(leaf[3:]).any() for leaf in leaves)
+            assert any(np.asarray(leaf[:3]).any() for leaf in leaves), "negative control"
     moved = np.asarray(jax.jacobian(lambda latent: model.transition(latent, None).mean)(latent))
-    assert all(moved[0, place] for place in places)
-    with pytest.raises(ValueError, match="Of 3 latents 0 to 2 can be unseen"):
-        DeepMarkov(9, key=KEY, unseen=3)
+    assert moved[:3, 3:].all(), "they move the latents"
+    shown = np.asarray(jax.jacobian(lambda latent: model.emission(None, latent, None).mean)(latent))
+    assert not shown[:, 3:].any()
+    assert shown[:, :3].any(axis=0).all()
+
+
+def test_no_more_traces_than_latents():
+    for traces in (4, -1):
+        with pytest.raises(ValueError, match=f"Of 3 latents 0 to 3 can have a trace, but got {traces}"):
+            DeepMarkov(9, key=KEY, traces=traces)
 
 
 def test_deviations_of_a_step_begin_small():
@@ -109,10 +119,10 @@ def test_deviations_of_a_step_begin_small():
     latents = jax.random.normal(KEY, (200, 3))
     model, proposal = DeepMarkov(9, key=KEY), Amortised(9, 3, key=KEY)
     found = np.sqrt(jax.vmap(lambda latent: model.transition(latent, None).variance)(latents))
-    assert model.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx([0.3, 0.3, 0.05])
-    assert 0.1 < found[:, :2].min() < found[:, :2].max() < 0.9
+    assert model.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx(0.3)
+    assert 0.1 < found.min() < found.max() < 0.9
     nothing = jnp.zeros(32), None
-    assert proposal.step(None, jnp.zeros(3), nothing).base_dist.scale == pytest.approx([0.3, 0.3, 0.05])
+    assert proposal.step(None, jnp.zeros(3), nothing).base_dist.scale == pytest.approx(0.3)
 
 
 def test_a_signal_keeps_its_size_through_rectified_layers():
@@ -127,17 +137,17 @@ def test_a_signal_keeps_its_size_through_rectified_layers():
 
 
 def test_the_sizes_by_default_are_the_papers():
-    model, proposal = DeepMarkov(1024, key=KEY), Amortised(1024, 3, key=KEY)
-
     def sizes(network):
         return [network.layers[0].weight.shape[1], *(layer.weight.shape[0] for layer in network.layers)]
 
-    assert sizes(model.transition_network) == [3, 64, 6]
-    assert sizes(model.emission_network) == [3, 16, 64, 512, 2048, 1024]
-    assert sizes(proposal.encoder) == [1024, 128, 32]
-    assert sizes(proposal.initial_network) == [32, 32, 6]
-    assert sizes(proposal.step_network) == [35, 32, 6]
-    assert model.latent_size == 3
+    for traces in (0, 3):
+        model, proposal = DeepMarkov(1024, key=KEY, traces=traces), Amortised(1024, 3, key=KEY, traces=traces)
+        assert sizes(model.transition_network) == [3 + traces, 64, 6]
+        assert sizes(model.emission_network) == [3, 16, 64, 512, 2048, 1024]
+        assert sizes(proposal.encoder) == [1024, 128, 32]
+        assert sizes(proposal.initial_network) == [32, 32, 6]
+        assert sizes(proposal.step_network) == [35 + traces, 32, 6]
+        assert model.latent_size == 3
 
 
 def test_densities():
@@ -179,8 +189,8 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     # Deviations that depend on nothing, so that none is too small.
     for name in ("initial_network", "step_network"):
         where = lambda one, name=name: getattr(one, name)  # noqa: E731
-        network = where(proposal).with_deviations(jnp.full(2, 0.7)).without_output(slice(2, 4))
-        proposal = eqx.tree_at(where, proposal, network)
+        proposal = eqx.tree_at(where, proposal, where(proposal).with_deviations(jnp.full(2, 0.7)))
+        proposal = eqx.tree_at(lambda p: where(p).layers[-1].weight, proposal, replace_fn=lambda w: w.at[2:].set(0.0))  # noqa: B023
 
     @eqx.filter_jit
     def ratios(model):

@@ -22,6 +22,7 @@ def deep(
     *,
     emission: str = "",
     latent: int = 3,
+    traces: int = 0,
     transition_units: Widths = Widths((64,)),
     emission_units: Widths = Widths((16, 64, 512, 2048)),
     encoder_units: Widths = Widths((128, 32)),
@@ -31,6 +32,8 @@ def deep(
     """Begins with an emission whose mean is the data's; zeros and ones are taken for Bernoulli unless it is said."""
     if latent < 1:
         raise InputError(f"The option latent must be at least 1, but got {latent}.")
+    if not 0 <= traces <= latent:
+        raise InputError(f"The option traces must be from 0 to {latent}, as latent is, but got {traces}.")
     if emission not in ("", *EMISSIONS):
         raise InputError(f"There is no emission {emission!r}. {nearest(emission, EMISSIONS)}")
     values = observed(sequences)
@@ -51,6 +54,7 @@ def deep(
         dimensions,
         key=of_model,
         latent=latent,
+        traces=traces,
         transition=transition_units,
         emission=emission_units,
         kind=kind,
@@ -58,7 +62,14 @@ def deep(
         scale=scale,
     )
     proposal = Amortised(
-        dimensions, latent, key=of_proposal, encoder=encoder_units, hidden=proposal_units, centre=mean, scale=scale
+        dimensions,
+        latent,
+        key=of_proposal,
+        encoder=encoder_units,
+        hidden=proposal_units,
+        traces=traces,
+        centre=mean,
+        scale=scale,
     )
     return Start(model, proposal, ("proposal.centre", "proposal.scale"), {} if emission else {"emission": kind})
 

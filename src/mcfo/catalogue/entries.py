@@ -135,6 +135,7 @@ CATALOGUE: dict[str, Entry] = {
         {
             "emission": "bernoulli or gaussian; by the data unless given",
             "latent": "dimensions of the latent",
+            "traces": "how many of these have a running mean beside them, which tells of speeds",
             "transition_units": "hidden units of the transition's network, layer by layer",
             "emission_units": "of the emission's network",
             "encoder_units": "of the proposal's encoder",

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence as Listing
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
-from mcfo.models.deep import begun, unseen_latents
-from mcfo.networks import MLP, normal, rectified
+from mcfo.models.deep import begun, checked_traces, first_law, step_law
+from mcfo.networks import MLP, rectified
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
 from mcfo.types import Context, Distribution, Key, Memory, Numbers
@@ -30,6 +31,7 @@ class Amortised(Proposal):
     step_network: MLP
     centre: Float[Array, " dimensions"]
     scale: Float[Array, " dimensions"]
+    traces: int = eqx.field(static=True)
 
     def __init__(
         self,
@@ -40,27 +42,26 @@ class Amortised(Proposal):
         encoder: Listing[int] = (128, 32),
         hidden: Listing[int] = (32,),
         persistent: bool = True,
-        unseen: int | None = None,
+        traces: int = 0,
         centre: Numbers = 0.0,
         scale: Numbers = 1.0,
     ):
         """**Arguments:**
 
-        - `dimensions`, `latent`: the sizes of x_t and of z_t.
+        - `dimensions`, `latent`: the sizes of x_t and of z_t, without traces.
         - `encoder`: units of the encoder's layers; the last are what the other networks read.
         - `hidden`: hidden units of the other two networks.
         - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
           twice the latent's size.
-        - `unseen`: how many latents, the last ones, x_t says nothing of at first; as in
-          [`DeepMarkov`][mcfo.DeepMarkov].
+        - `traces`: how many latents have a trace, as in [`DeepMarkov`][mcfo.DeepMarkov]; q's law of these is p's.
         - `centre`, `scale`: of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
         self.encoder = rectified(dimensions, *encoder, key=of_encoder)
-        network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
-        self.initial_network = network.without_output(unseen_latents(unseen, latent))
-        network = rectified(latent + encoder[-1], *hidden, 2 * latent, key=of_step)
-        self.step_network = begun(network, latent, unseen, persistent=persistent)
+        self.traces = checked_traces(traces, latent)
+        self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
+        network = rectified(latent + self.traces + encoder[-1], *hidden, 2 * latent, key=of_step)
+        self.step_network = begun(network, persistent=persistent)
         self.centre, self.scale = (
             jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (centre, scale)
         )
@@ -73,11 +74,12 @@ class Amortised(Proposal):
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         features, seen = context
-        return unless_blind(normal(self.initial_network(features)), prior, seen)
+        return unless_blind(first_law(self.initial_network(features), self.traces), prior, seen)
 
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         features, seen = context
-        return unless_blind(normal(self.step_network(jnp.concatenate([memory, features]))), prior, seen)
+        law = step_law(self.step_network(jnp.concatenate([memory, features])), memory)
+        return unless_blind(law, prior, seen)
 
 
 def unless_blind(law: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:

@@ -15,6 +15,10 @@ FIRST_RATE = 1e-2
 PAPER_STEPS = 23_000
 """Iterations after which a rate of 1e-2 that falls by 0.998 every 10 of them has come to 1e-4."""
 
+MODEL: dict[str, int] = {"latent": 2, "traces": 2}
+"""Options of the deep model: where the rod is, and a trace of that, which tells how it moves. With the paper's three
+latents alone, rules that do not go back through time hardly find the speed."""
+
 METHODS: dict[str, Callable[[int], Objective]] = {
     "aesmc": aesmc,
     "nasmc": nasmc,
