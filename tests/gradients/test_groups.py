@@ -28,7 +28,7 @@ def batch(count):
 
 @pytest.mark.parametrize("frugal", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_groups_add_up_to_the_batch(frugal, monkeypatch):
-    monkeypatch.setattr(groups, "_AT_ONCE", 1)  # two, two and one
+    monkeypatch.setattr(groups, "_AT_ONCE", 3 * 6 * 5)  # three of them, and two
     lanes = (Lane(mcfo.Pathwise(), True, True),)
     sampler = mcfo.SMC(5, mcfo.Multinomial(), mcfo.ESSBelow(0.7))
 

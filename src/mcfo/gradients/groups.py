@@ -52,7 +52,8 @@ def grouped(
         return jax.tree.map(jnp.add, total, gradients), run
 
     zero = jax.tree.map(jnp.zeros_like, live)
-    return scan_over_blocks(of_group, zero, batch, most=_AT_ONCE // _latent_numbers(sampler, live, constant, batch))
+    most = _AT_ONCE // _latent_numbers(sampler, live, constant, batch)
+    return scan_over_blocks(of_group, zero, batch, most=most, least=1)
 
 
 def _latent_numbers(sampler: Sampler, live: Any, constant: Any, batch: Sequence) -> int:

@@ -51,20 +51,20 @@ def scan_in_blocks(
 
 
 def scan_over_blocks(
-    of_block: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any, *, most: int
+    of_block: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any, *, most: int, least: int = 2
 ) -> tuple[Any, Any]:
     """`of_block(carry, some steps)` for one block of them after the other.
 
     Returns the last carry and the outputs of all steps, as `jax.lax.scan` does. A block has at most so many steps, but
-    two rather than one.
+    two rather than one, unless `least` says otherwise.
     """
     count = len(jax.tree.leaves(steps)[0])
     if count == 0:
         return of_block(carry, steps)
-    block = min(count, max(2, most))
+    block = min(count, max(least, most))
     # Blocks that leave no rest, if they are not much smaller: the rest would compile the body a second time.
     divisor = max(part for part in range(1, block + 1) if count % part == 0)
-    block = divisor if 2 * divisor > block else block
+    block = divisor if divisor >= least and 2 * divisor >= block else block
     whole = count - count % block
     table = jax.tree.map(lambda array: array[:whole].reshape(-1, block, *array.shape[1:]), steps)
     carry, found = jax.lax.scan(of_block, carry, table)
