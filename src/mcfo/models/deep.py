@@ -122,7 +122,7 @@ def begun(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
 
 def first_law(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
     """p or q of z_1, of the outputs of a network or parameters, and of the traces, which begin at zero."""
-    return _beside(outputs, jnp.zeros(traces))
+    return _beside(outputs, jnp.zeros(traces, outputs.dtype))
 
 
 def step_law(outputs: Float[Array, " twice_latent"], memory: Float[Array, " all_latents"]) -> Distribution:
@@ -135,7 +135,7 @@ def _beside(outputs: Float[Array, " twice_latent"], traces: Float[Array, " trace
     if not len(traces):
         return normal(outputs)
     mean, raw = jnp.split(outputs, 2)
-    deviations = jnp.concatenate([positive(raw), jnp.full(len(traces), _TRACE_DEVIATION)])
+    deviations = jnp.concatenate([positive(raw), jnp.full(len(traces), _TRACE_DEVIATION, raw.dtype)])
     return dist.Normal(jnp.concatenate([mean, traces]), deviations).to_event(1)
 
 

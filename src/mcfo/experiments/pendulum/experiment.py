@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from rich.console import Console
 
 from mcfo.experiments.pendulum.figures import draw_curves, draw_frames, draw_latents
-from mcfo.experiments.pendulum.methods import FIRST_RATE, MODEL, PROPOSAL_PARTICLES, SWEEPS, Preset
+from mcfo.experiments.pendulum.methods import FIRST_RATE, PROPOSAL_PARTICLES, SWEEPS, Preset
 from mcfo.experiments.pendulum.methods import PRESETS as PRESETS
 from mcfo.experiments.pendulum.page import print_table, write_report
 from mcfo.experiments.pendulum.problem import Problem, make_problem
@@ -109,7 +109,6 @@ def _config(size: Preset, preset: str, seed: int, seconds: float) -> dict[str, A
         "preset": preset,
         "seed": seed,
         **asdict(size),
-        "model": MODEL,
         "proposal_particles": PROPOSAL_PARTICLES,
         "sweeps": SWEEPS,
         "optimiser": "adam",

@@ -15,10 +15,6 @@ FIRST_RATE = 1e-2
 PAPER_STEPS = 23_000
 """Iterations after which a rate of 1e-2 that falls by 0.998 every 10 of them has come to 1e-4."""
 
-MODEL: dict[str, int] = {"latent": 2, "traces": 2}
-"""Options of the deep model: where the rod is, and a trace of that, which tells how it moves. With the paper's three
-latents alone, rules that do not go back through time hardly find the speed."""
-
 METHODS: dict[str, Callable[[int], Objective]] = {
     "aesmc": aesmc,
     "nasmc": nasmc,
@@ -42,6 +38,8 @@ class Preset:
       23 000, exponentially.
     - `schedule`: how it falls. In few iterations an exponential spends most of them at rates too low to learn by; a
       cosine keeps to the high ones for longer.
+    - `latent`, `traces`: of the deep model. Two latents say where the rod is, and their traces how it moves; with the
+      paper's three and no traces, rules that do not go back through time hardly find the speed.
     - `series`, `test_series`, `length`: the data; `evaluated`: test videos that everything is evaluated on, evenly
       spread.
     - `evaluation_particles`: of the filter that evaluates; `evaluations`: how often it does during a run.
@@ -55,6 +53,8 @@ class Preset:
     last_rate: float = 1e-4
     schedule: str = "cosine"
     batch: int = 5
+    latent: int = 2
+    traces: int = 2
     series: int = 500
     test_series: int = 500
     length: int = 20
@@ -89,6 +89,8 @@ PRESETS: dict[str, Preset] = {
         seeds=(0, 1, 2),
         steps=PAPER_STEPS,
         schedule="exponential",
+        latent=3,
+        traces=0,
         evaluated=500,
         evaluations=100,
         last=0.05,

@@ -12,7 +12,7 @@ from rich.console import Console
 
 from mcfo.catalogue.entries import make
 from mcfo.experiments import pool
-from mcfo.experiments.pendulum.methods import FIRST_RATE, MODEL, Preset, cost
+from mcfo.experiments.pendulum.methods import FIRST_RATE, Preset, cost
 from mcfo.experiments.pendulum.motion import motion_foreseen
 from mcfo.experiments.pendulum.prediction import follow_all, scores
 from mcfo.experiments.pendulum.problem import Problem
@@ -61,7 +61,8 @@ def learn(
     def watch(model: Any, proposal: Any) -> dict[str, Any]:
         return scores(model, proposal, problem.test, problem.grey, particles=preset.evaluation_particles, key=key)
 
-    start = make("deep", problem.train, {**MODEL, "network_seed": seed})
+    options = {"latent": preset.latent, "traces": preset.traces, "network_seed": seed}
+    start = make("deep", problem.train, options)
     every = max(_LOG_EVERY, preset.steps // preset.evaluations // _LOG_EVERY * _LOG_EVERY)
     fitted = fit(
         start.model,
