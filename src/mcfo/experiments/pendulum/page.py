@@ -60,9 +60,9 @@ def write_report(
         "Pendulum videos: a deep state-space model from pixels",
         summary=(
             f"Videos of a swinging pendulum, {size.length} binary frames of 32 x 32 pixels, are learned by a model "
-            f"with three latent dimensions and networks for transition, emission and proposal, by {len(size.methods)} "
-            f"methods, K = {', '.join(map(str, size.particles))} and {len(size.seeds)} "
-            f"seed{'s' if len(size.seeds) > 1 else ''}. It took {elapsed / 60:.0f} minutes."
+            f"with {size.latent} latent dimensions, {size.traces} traces of these, and networks for transition, "
+            f"emission and proposal, by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))} and "
+            f"{len(size.seeds)} seed{'s' if len(size.seeds) > 1 else ''}. It took {elapsed / 60:.0f} minutes."
         ),
         command=command,
     )
