@@ -43,7 +43,7 @@ class Amortised(Proposal):
         hidden: Listing[int] = (32,),
         persistent: bool = True,
         traces: int = 0,
-        directions: Float[Array, "latent dimensions"] | None = None,
+        directions: Numbers | None = None,
         centre: Numbers = 0.0,
         scale: Numbers = 1.0,
     ):
@@ -66,7 +66,7 @@ class Amortised(Proposal):
         self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
         self.step_network = rectified(latent + self.traces + encoder[-1], *hidden, 2 * latent, key=of_step)
         if directions is not None and min(*encoder, *hidden) > 2 * latent:
-            self.encoder = self.encoder.with_rows(jnp.asarray(directions))
+            self.encoder = self.encoder.with_rows(jnp.asarray(directions, float))
             self.initial_network = pointed(self.initial_network, 0)
             self.step_network = pointed(self.step_network, latent + self.traces)
         else:
