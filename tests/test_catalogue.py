@@ -4,6 +4,7 @@ import operator
 import re
 import sys
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -357,6 +358,28 @@ def test_the_deep_model_begins_at_the_mean_of_the_data():
     assert [(one.model.traces, one.proposal.traces) for one in (start, traced)] == [(0, 0), (2, 2)]
     one, other = (make("deep", BINARY, {**NARROW, "network_seed": seed}).model for seed in (0, 1))
     assert not np.allclose(one.emission_network.layers[0].weight, other.emission_network.layers[0].weight)
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(300, 4), (5, 9)])
+def test_the_proposal_of_the_deep_model_begins_at_principal_components(rows, columns):
+    """Against the singular vectors of the table; a column without spread does no harm."""
+    random = np.random.default_rng(0)
+    table = random.normal(size=(rows, 2)) @ random.normal(size=(2, columns)) + 0.01 * random.normal(
+        size=(rows, columns)
+    )
+    table[:, 1] = 3.0
+    series = Sequence.from_values(table)
+    start = make("deep", [series], {"latent": 2, "encoder_units": "8,6", "proposal_units": "6"})
+    standard = np.nan_to_num((table - np.asarray(start.proposal.centre)) / np.asarray(start.proposal.scale))
+    _, _, vectors = np.linalg.svd(standard, full_matrices=False)
+    wanted = standard @ vectors[:2].T
+    wanted /= np.sqrt(np.mean(wanted**2, axis=0))
+    network = start.proposal.initial_network  # without what its other units say
+    bare = eqx.tree_at(lambda n: n.layers[-1].weight, network, replace_fn=lambda w: w.at[:2, 4:].set(0.0))
+    features, _ = start.proposal.encode(series)
+    found = np.asarray(jax.vmap(bare)(features))[:, :2]
+    np.testing.assert_allclose(np.abs(found), np.abs(wanted), rtol=1e-4, atol=1e-4)
+    assert np.abs(np.asarray(jax.vmap(network)(features))[:, :2] - found).max() > 1e-3, "the others say a little"
 
 
 def test_the_deep_model_refuses_what_it_cannot_be():

@@ -83,21 +83,41 @@ class MLP(eqx.Module):
 
         - `steady`: the other units say little at first. What goes through the network again and again otherwise grows.
         """
-        inputs = self.layers[0].weight.shape[1]
-        identity = jnp.eye(count, inputs)
+        identity = jnp.eye(count, self.layers[0].weight.shape[1])
+        return self._with_difference(jnp.concatenate([identity, -identity]), identity, steady=steady)
+
+    def with_parts(self, count: int, place: int) -> MLP:
+        """The same network, but its first outputs, so many, begin as the differences of inputs that are positive and
+        negative parts, the inputs from this place on; plus a little of what the other units say."""
+        parts = jnp.eye(2 * count, self.layers[0].weight.shape[1], k=place)
+        return self._with_difference(parts, parts[:count] - parts[count:], steady=True)
+
+    def with_rows(self, rows: Float[Array, "count inputs"]) -> MLP:
+        """The same network, but its first outputs begin as the positive and the negative parts of the products of these
+        rows with the inputs, once the activation has been applied to them."""
+        return self._carrying(jnp.concatenate([rows, -rows]), len(self.layers))
+
+    def _with_difference(
+        self, rows: Float[Array, "twice_count inputs"], difference: Float[Array, "count inputs"], *, steady: bool
+    ) -> MLP:
+        """First outputs that begin as the first half of what is carried less the second, plus what others say."""
+        count = len(difference)
         if len(self.layers) == 1:
             # A linear map that is far from the identity lets latents grow without bound.
-            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + identity))
-        carried, network = 2 * count, self
-        both = jnp.concatenate([identity, -identity])
-        for place, layer in enumerate(self.layers[:-1]):
-            rows = both if place == 0 else jnp.eye(carried, layer.weight.shape[1])
-            network = network._with_weight(place, lambda weight, rows=rows: weight.at[:carried].set(rows))
-            network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
-        share = _STEADY if steady else 1.0
-        return network._with_weight(
-            -1, lambda weight: weight.at[:count].multiply(share).at[:count, :carried].set(both[:, :count].T)
+            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + difference))
+        share, parts = _STEADY if steady else 1.0, jnp.concatenate([jnp.eye(count), -jnp.eye(count)], axis=1)
+        return self._carrying(rows, len(self.layers) - 1)._with_weight(
+            -1, lambda weight: weight.at[:count].multiply(share).at[:count, : 2 * count].set(parts)
         )
+
+    def _carrying(self, rows: Float[Array, "carried inputs"], layers: int) -> MLP:
+        """The same network, but the first units of so many layers carry the products of these rows with the inputs."""
+        carried, network = len(rows), self
+        for place, layer in enumerate(self.layers[:layers]):
+            here = rows if place == 0 else jnp.eye(carried, layer.weight.shape[1])
+            network = network._with_weight(place, lambda weight, here=here: weight.at[:carried].set(here))
+            network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
+        return network
 
     def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
         return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)

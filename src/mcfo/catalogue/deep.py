@@ -15,6 +15,9 @@ from mcfo.proposals.amortised import Amortised
 from mcfo.sequences import Sequence
 from mcfo.suggestions import nearest
 
+_ROWS = 2000
+"""Of which principal components are taken."""
+
 
 def deep(
     sequences: list[Sequence],
@@ -68,10 +71,27 @@ def deep(
         encoder=encoder_units,
         hidden=proposal_units,
         traces=traces,
+        directions=_principal((values - mean) / scale, latent),
         centre=mean,
         scale=scale,
     )
     return Start(model, proposal, ("proposal.centre", "proposal.scale"), {} if emission else {"emission": kind})
+
+
+def _principal(values: np.ndarray, count: int) -> np.ndarray:
+    """The principal components of these rows, as many as there are, each scaled so that its products with the rows are
+    of size one; rows of zeros for the others. Missing values count as zero."""
+    values = np.nan_to_num(values)
+    values = values[:: -(-len(values) // _ROWS)]
+    # The squares of the rows' own products are the same, and may be fewer.
+    tall = len(values) >= values.shape[1]
+    squares, vectors = np.linalg.eigh(values.T @ values if tall else values @ values.T)
+    directions = np.zeros((count, values.shape[1]))
+    for place in range(min(count, int((squares > 1e-9 * squares[-1]).sum()))):
+        vector = vectors[:, -1 - place] if tall else values.T @ vectors[:, -1 - place]
+        vector = vector * np.sign(vector[np.argmax(np.abs(vector))])
+        directions[place] = vector * np.sqrt(len(values)) / np.linalg.norm(values @ vector)
+    return directions
 
 
 def check_deep(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:

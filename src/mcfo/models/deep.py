@@ -120,6 +120,13 @@ def begun(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
     return network.with_deviations(jnp.full(latent, _DEVIATION), steady=steady)
 
 
+def pointed(network: MLP, place: int) -> MLP:
+    """The network of a law that begins about where the features from this place on point to: positive parts of each
+    latent's mean, then the negative ones."""
+    latent = len(network.layers[-1].weight) // 2
+    return network.with_parts(latent, place).with_deviations(jnp.full(latent, _DEVIATION), steady=True)
+
+
 def first_law(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
     """p or q of z_1, of the outputs of a network or parameters, and of the traces, which begin at zero."""
     return _beside(outputs, jnp.zeros(traces, outputs.dtype))

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
-from mcfo.models.deep import begun, checked_traces, first_law, step_law
+from mcfo.models.deep import begun, checked_traces, first_law, pointed, step_law
 from mcfo.networks import MLP, rectified
 from mcfo.proposals.base import Proposal
 from mcfo.sequences import Sequence
@@ -43,6 +43,7 @@ class Amortised(Proposal):
         hidden: Listing[int] = (32,),
         persistent: bool = True,
         traces: int = 0,
+        directions: Numbers | None = None,
         centre: Numbers = 0.0,
         scale: Numbers = 1.0,
     ):
@@ -54,14 +55,22 @@ class Amortised(Proposal):
         - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
           twice the latent's size.
         - `traces`: how many latents have a trace, as in [`DeepMarkov`][mcfo.DeepMarkov]; q's law of these is p's.
+        - `directions`: the mean of each latent begins as the product of one of these with (x - centre) / scale, instead
+          of the latent before, so that it tells something of the observation from the first step on; principal
+          components, for example. Layers need more than twice the latent's size for that.
         - `centre`, `scale`: of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
         self.encoder = rectified(dimensions, *encoder, key=of_encoder)
         self.traces = checked_traces(traces, latent)
         self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
-        network = rectified(latent + self.traces + encoder[-1], *hidden, 2 * latent, key=of_step)
-        self.step_network = begun(network, persistent=persistent)
+        self.step_network = rectified(latent + self.traces + encoder[-1], *hidden, 2 * latent, key=of_step)
+        if directions is not None and min(*encoder, *hidden) > 2 * latent:
+            self.encoder = self.encoder.with_rows(jnp.asarray(directions, float))
+            self.initial_network = pointed(self.initial_network, 0)
+            self.step_network = pointed(self.step_network, latent + self.traces)
+        else:
+            self.step_network = begun(self.step_network, persistent=persistent)
         self.centre, self.scale = (
             jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (centre, scale)
         )
