@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import equinox as eqx
 import jax
 import numpy as np
 
@@ -53,7 +54,8 @@ def deep(
         typical = np.sqrt(np.mean(spread**2))
         bias, scale = mean, np.maximum(spread, 1e-2 * typical if typical > 0 else 1.0)
     of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
-    model = DeepMarkov(
+    # Compiled, or every draw would be a program of its own.
+    model = eqx.filter_jit(DeepMarkov)(
         dimensions,
         key=of_model,
         latent=latent,
@@ -64,25 +66,24 @@ def deep(
         bias=bias,
         scale=scale,
     )
-    proposal = Amortised(
+    proposal = eqx.filter_jit(Amortised)(
         dimensions,
         latent,
         key=of_proposal,
         encoder=encoder_units,
         hidden=proposal_units,
         traces=traces,
-        directions=_principal((values - mean) / scale, latent),
+        directions=_principal(values, mean, scale, latent),
         centre=mean,
         scale=scale,
     )
     return Start(model, proposal, ("proposal.centre", "proposal.scale"), {} if emission else {"emission": kind})
 
 
-def _principal(values: np.ndarray, count: int) -> np.ndarray:
-    """The principal components of these rows, as many as there are, each scaled so that its products with the rows are
-    of size one; rows of zeros for the others. Missing values count as zero."""
-    values = np.nan_to_num(values)
-    values = values[:: -(-len(values) // _ROWS)]
+def _principal(values: np.ndarray, centre: np.ndarray, scale: np.ndarray, count: int) -> np.ndarray:
+    """The principal components of (values - centre) / scale, as many as there are, each of such a length that its
+    products with the rows are of size one; rows of zeros for the others. Missing values count as zero."""
+    values = np.nan_to_num((values[:: -(-len(values) // _ROWS)] - centre) / scale)
     # The squares of the rows' own products are the same, and may be fewer.
     tall = len(values) >= values.shape[1]
     squares, vectors = np.linalg.eigh(values.T @ values if tall else values @ values.T)
