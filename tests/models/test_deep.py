@@ -80,6 +80,32 @@ def test_a_proposal_begins_near_the_latent_before():
     assert np.abs(slope(True) - np.eye(3)).max() < 0.4 < np.abs(slope(False) - np.eye(3)).max()
 
 
+@pytest.mark.parametrize("hidden", [(), (9,), (12, 9)])
+def test_a_proposal_may_begin_at_directions_of_the_observation(hidden):
+    """All else says little; a proposal without directions, and one too narrow for them, is far from them."""
+    rows = np.array([[1.0, -2.0, 0.0, 0.5, 1.0], [0.0, 1.0, 1.0, -1.0, 2.0]])
+    frames, empty = jax.random.normal(KEY, (400, 5)), Sequence.from_values(np.zeros((1, 5)))
+
+    def slopes(units, directions):
+        proposal = Amortised(
+            5, 2, key=KEY, encoder=(units, 8), hidden=hidden, traces=1, directions=directions, centre=0.3, scale=2.0
+        )
+
+        def means(frame):
+            features, _ = proposal.encode(eqx.tree_at(lambda one: one.observations, empty, frame[None]))
+            step = proposal.step(None, jnp.array([0.4, -0.3, 0.2]), (features[0], None))
+            return proposal.initial(None, (features[0], None)).mean[:2], step.mean[:2]
+
+        return np.asarray(jax.vmap(jax.jacobian(means))(frames)).mean(1)
+
+    for found in slopes(10, rows):
+        assert np.abs(found - rows / 2).max() < 0.4
+    for found in (*slopes(10, None), *slopes(4, rows)):
+        assert np.abs(found - rows / 2).max() > 0.6
+    with pytest.raises(ValueError, match=r"of shape \(2, 5\), but got \(2, 4\)"):
+        slopes(10, rows[:, :4])
+
+
 @pytest.mark.parametrize("traces", [0, 2, 3])
 def test_traces_follow_their_latents(traces):
     """From zero, whatever is learned; model and proposal say the same of them, so that they weigh nothing."""

@@ -55,9 +55,9 @@ class Amortised(Proposal):
         - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
           twice the latent's size.
         - `traces`: how many latents have a trace, as in [`DeepMarkov`][mcfo.DeepMarkov]; q's law of these is p's.
-        - `directions`: the mean of each latent begins as the product of one of these with (x - centre) / scale, instead
-          of the latent before, so that it tells something of the observation from the first step on; principal
-          components, for example. Layers need more than twice the latent's size for that.
+        - `directions`: one row for each latent, whose mean begins as the product of that row with (x - centre) / scale
+          instead of near the latent before, so that it tells something of the observation from the first step on;
+          principal components, for example. All layers need more than twice the latent's size, or they are not used.
         - `centre`, `scale`: of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
@@ -65,8 +65,11 @@ class Amortised(Proposal):
         self.traces = checked_traces(traces, latent)
         self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
         self.step_network = rectified(latent + self.traces + encoder[-1], *hidden, 2 * latent, key=of_step)
-        if directions is not None and min(*encoder, *hidden) > 2 * latent:
-            self.encoder = self.encoder.with_rows(jnp.asarray(directions, float))
+        if directions is not None and min((*encoder, *hidden)) > 2 * latent:
+            rows = jnp.asarray(directions, float)
+            if rows.shape != (latent, dimensions):
+                raise ValueError(f"directions must be of shape {(latent, dimensions)}, but got {rows.shape}.")
+            self.encoder = self.encoder.with_rows(rows)
             self.initial_network = pointed(self.initial_network, 0)
             self.step_network = pointed(self.step_network, latent + self.traces)
         else:
