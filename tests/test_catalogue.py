@@ -10,7 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mcfo import AffineGaussian, Bootstrap, LinearGaussian, PoissonCounts, Sequence, StochasticVolatility
+from mcfo import (
+    AffineGaussian,
+    Bootstrap,
+    LinearGaussian,
+    PoissonCounts,
+    Sequence,
+    StochasticVolatility,
+    mcfo,
+    stack,
+)
 from mcfo.catalogue.entries import CATALOGUE, make
 from mcfo.files import InputError
 from mcfo.own_code import load_own, make_own
@@ -351,7 +360,7 @@ def test_the_deep_model_begins_at_the_mean_of_the_data():
     np.testing.assert_allclose(start.proposal.centre, wanted, rtol=1e-6)
     real = make("deep", REAL, NARROW)
     assert real.chosen == {"emission": "gaussian"}
-    np.testing.assert_allclose(real.model.emission_network.layers[-1].bias, MEAN)
+    np.testing.assert_allclose(real.model.centre, MEAN)
     np.testing.assert_allclose(real.proposal.scale, np.sqrt(VARIANCE))
     assert make("deep", BINARY, {**NARROW, "emission": "gaussian"}).model.emission_raw_scale is not None
     traced = make("deep", BINARY, {**NARROW, "traces": "2"})
@@ -380,6 +389,42 @@ def test_the_proposal_of_the_deep_model_begins_at_principal_components(rows, col
     found = np.asarray(jax.vmap(bare)(features))[:, :2]
     np.testing.assert_allclose(np.abs(found), np.abs(wanted), rtol=1e-4, atol=1e-4)
     assert np.abs(np.asarray(jax.vmap(network)(features))[:, :2] - found).max() > 1e-3, "the others say a little"
+
+
+def test_the_deep_model_does_not_mind_units():
+    """The likelihood of 10 000 x and 0.0001 x, each column in a unit of its own, is that of x but for the units."""
+    table = np.random.default_rng(0).normal(size=(12, 2)).cumsum(axis=0)
+
+    def loss(units):
+        series = Sequence.from_values(table * units + 3 * units)
+        start = make("deep", [series], {"latent": 2, "emission_units": "8", "encoder_units": "9,6"})
+        assert set(start.fixed) == {f"{one}.{name}" for one in ("model", "proposal") for name in ("centre", "scale")}
+        found, _ = mcfo(5).loss(start.model, start.proposal, stack([series]), key=jax.random.key(0))
+        return float(found)
+
+    units = np.array([1e4, 1e-4])
+    assert np.isfinite(loss(np.ones(2)))
+    np.testing.assert_allclose(loss(units), loss(np.ones(2)), rtol=1e-9)
+    np.testing.assert_allclose(loss(2 * units), loss(np.ones(2)) + 12 * 2 * np.log(2), rtol=1e-9)
+
+
+def test_more_latents_than_columns():
+    """Those without a principal component begin near the latent before, and all that is there learns."""
+    series = Sequence.from_values(np.random.default_rng(0).normal(size=50).cumsum())
+    start = make("deep", [series], {"emission_units": "8,16"})
+    features, _ = start.proposal.encode(series)
+
+    def mean(latent, features):
+        return start.proposal.step(None, latent, (features, None)).mean
+
+    latents = jax.random.normal(jax.random.key(0), (50, 3))
+    slopes = np.asarray(jax.vmap(jax.jacobian(mean))(latents, features).mean(0))
+    np.testing.assert_allclose(slopes, np.diag([0.0, 1.0, 1.0]), atol=0.35)
+    gradients = eqx.filter_grad(lambda both: mcfo(20).loss(*both, stack([series]), key=jax.random.key(0))[0])(
+        (start.model, start.proposal)
+    )
+    first = gradients[1].encoder.layers[0]
+    assert (np.asarray(first.weight[:, 0]) != 0).all()
 
 
 def test_the_deep_model_refuses_what_it_cannot_be():

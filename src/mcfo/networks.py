@@ -65,7 +65,7 @@ class MLP(eqx.Module):
         """
         *_, last = self.layers
         size = len(last.weight) // 2
-        network = self.with_bias(last.bias.at[size:].set(jnp.log(jnp.expm1(deviations - _LEAST_SCALE))))  # pyright: ignore[reportOptionalMemberAccess]
+        network = self.with_bias(last.bias.at[size:].set(raw_of(deviations)))  # pyright: ignore[reportOptionalMemberAccess]
         return network._with_weight(-1, lambda weight: weight.at[size:].multiply(_STEADY if steady else 1.0))
 
     def carries(self, count: int) -> bool:
@@ -86,11 +86,15 @@ class MLP(eqx.Module):
         identity = jnp.eye(count, self.layers[0].weight.shape[1])
         return self._with_difference(jnp.concatenate([identity, -identity]), identity, steady=steady)
 
-    def with_parts(self, count: int, place: int) -> MLP:
+    def with_parts(self, place: int, count: int, *, kept: int = 0) -> MLP:
         """The same network, but its first outputs, so many, begin as the differences of inputs that are positive and
-        negative parts, the inputs from this place on; plus a little of what the other units say."""
-        parts = jnp.eye(2 * count, self.layers[0].weight.shape[1], k=place)
-        return self._with_difference(parts, parts[:count] - parts[count:], steady=True)
+        negative parts, the inputs from this place on; so many after them as the inputs of their own places; all plus a
+        little of what the other units say."""
+        inputs = self.layers[0].weight.shape[1]
+        positives, negatives = jnp.split(jnp.eye(2 * count, inputs, k=place), 2)
+        same = jnp.eye(count + kept, inputs)[count:]
+        rows = jnp.concatenate([positives, same, negatives, -same])
+        return self._with_difference(rows, jnp.concatenate([positives - negatives, same]), steady=True)
 
     def with_rows(self, rows: Float[Array, "count inputs"]) -> MLP:
         """The same network, but its first outputs begin as the positive and the negative parts of the products of these
@@ -185,3 +189,9 @@ def normal(parameters: Float[Array, " twice_size"]) -> Distribution:
 def positive(raw: Vector) -> Vector:
     """Deviations from numbers without bounds."""
     return jax.nn.softplus(raw) + _LEAST_SCALE
+
+
+def raw_of(deviations: Vector) -> Vector:
+    """What `positive` turns into these."""
+    above = deviations - _LEAST_SCALE
+    return above + jnp.log(-jnp.expm1(-above))

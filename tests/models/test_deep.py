@@ -100,10 +100,14 @@ def test_a_proposal_may_begin_at_directions_of_the_observation(hidden):
 
     for found in slopes(10, rows):
         assert np.abs(found - rows / 2).max() < 0.4
-    for found in (*slopes(10, None), *slopes(4, rows)):
+    for found in (*slopes(10, None), *slopes(2, rows)):
         assert np.abs(found - rows / 2).max() > 0.6
-    with pytest.raises(ValueError, match=r"of shape \(2, 5\), but got \(2, 4\)"):
-        slopes(10, rows[:, :4])
+    for found in slopes(4, rows):
+        assert np.abs(found - rows / 2)[0].max() < 0.4, "room for one of them"
+        assert np.abs(found - rows / 2)[1].max() > 0.6
+    for wrong in (rows[:, :4], np.ones((3, 5)), rows[0]):
+        with pytest.raises(ValueError, match="a row of 5 numbers for each of 2 latents, or for some, but got shape"):
+            slopes(10, wrong)
 
 
 @pytest.mark.parametrize("traces", [0, 2, 3])
@@ -182,10 +186,11 @@ def test_densities():
     logits = np.asarray(model.emission_network(latent))
     wanted = stats.bernoulli.logpmf(values, 1 / (1 + np.exp(-logits))).sum()
     assert model.emission(None, latent, None).log_prob(values) == pytest.approx(wanted, rel=1e-10)
-    model, _ = small("gaussian", bias=np.arange(5.0), scale=[0.1, 0.2, 0.3, 0.4, 0.5])
-    means = np.asarray(model.emission_network(latent))
+    centre, scale = np.arange(5.0), np.array([1e-6, 0.2, 0.3, 4.0, 5e6])
+    model, _ = small("gaussian", centre=centre, scale=scale)
+    means = centre + scale * np.asarray(model.emission_network(latent))
     found = model.emission(None, latent, None)
-    np.testing.assert_allclose(found.base_dist.scale, [0.101, 0.201, 0.301, 0.401, 0.501], rtol=1e-10)
+    np.testing.assert_allclose(found.base_dist.scale, scale, rtol=1e-10)
     wanted = stats.norm.logpdf(values, means, found.base_dist.scale).sum()
     assert found.log_prob(values) == pytest.approx(wanted, rel=1e-10)
     np.testing.assert_allclose(model.initial(None, None).mean, 0.0)
@@ -194,7 +199,8 @@ def test_densities():
 
 def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     """And its evidence the Kalman filter's; the negative control has another transition."""
-    model = DeepMarkov(2, key=KEY, latent=2, transition=(), emission=(), persistent=False, kind="gaussian", scale=2.0)
+    sizes = {"latent": 2, "transition": (), "emission": ()}
+    model = DeepMarkov(2, key=KEY, **sizes, persistent=False, kind="gaussian", bias=0.3, centre=0.1, scale=2.0)
     network = model.transition_network.layers[0]
     constant = 0.3 * network.weight.at[2:].set(0.0)
     model = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, constant)
@@ -205,9 +211,9 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
         transition_matrix=constant[:2],
         transition_offset=network.bias[:2],
         transition_covariance=law.variance,
-        emission_matrix=model.emission_network.layers[0].weight,
-        emission_offset=model.emission_network.layers[0].bias,
-        emission_covariance=jnp.full(2, 2.001**2),
+        emission_matrix=2.0 * model.emission_network.layers[0].weight,
+        emission_offset=0.1 + 2.0 * model.emission_network.layers[0].bias,
+        emission_covariance=jnp.full(2, 4.0),
     )
     values = np.array([[0.3, 1.0], [0.5, np.nan], [np.nan, np.nan], [-0.4, 0.2], [1.5, -1.0]])
     sequence = Sequence.from_values(values)
@@ -287,3 +293,8 @@ def test_gradients_are_those_of_finite_differences():
 def test_what_cannot_be_is_refused():
     with pytest.raises(ValueError, match="'bernoulli' or 'gaussian', but got 'poisson'"):
         DeepMarkov(3, key=KEY, kind="poisson")
+    with pytest.raises(RuntimeError, match="A scale must be positive"):
+        DeepMarkov(3, key=KEY, kind="gaussian", scale=[1.0, 0.0, 2.0])
+    with pytest.raises(ValueError, match="broadcasting"):
+        DeepMarkov(1, key=KEY, bias=np.zeros(5))
+    assert DeepMarkov(5, key=KEY, bias=0.3).emission_network.layers[-1].bias.shape == (5,)

@@ -18,6 +18,8 @@ from mcfo.suggestions import nearest
 
 _ROWS = 2000
 """Of which principal components are taken."""
+_ROUNDING = 1e-6
+"""The part of a number that float32 does not tell apart, with some room."""
 
 
 def deep(
@@ -33,7 +35,8 @@ def deep(
     proposal_units: Widths = Widths((32,)),
     network_seed: int = 0,
 ) -> Start:
-    """Begins with an emission whose mean is the data's; zeros and ones are taken for Bernoulli unless it is said."""
+    """Begins with an emission whose mean is the data's and a proposal at their principal components; zeros and ones are
+    taken for Bernoulli unless it is said."""
     if latent < 1:
         raise InputError(f"The option latent must be at least 1, but got {latent}.")
     if not 0 <= traces <= latent:
@@ -48,11 +51,11 @@ def deep(
         # With half an observation of either kind, so that no pixel begins as certain.
         count = np.sum(~np.isnan(values), axis=0)
         mean, scale = (mean * count + 0.5) / (count + 1), np.ones(dimensions)
-        bias = np.log(mean / (1 - mean))
+        emission_start = {"bias": np.log(mean / (1 - mean))}
     else:
-        # A column that hardly moves gets a small scale, not none.
-        typical = np.sqrt(np.mean(spread**2))
-        bias, scale = mean, np.maximum(spread, 1e-2 * typical if typical > 0 else 1.0)
+        # What differs by rounding alone does not move.
+        scale = np.where(spread > _ROUNDING * np.abs(mean), spread, 1.0)
+        emission_start = {"centre": mean, "scale": scale}
     of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
     # Compiled, or every draw would be a program of its own.
     model = eqx.filter_jit(DeepMarkov)(
@@ -63,8 +66,7 @@ def deep(
         transition=transition_units,
         emission=emission_units,
         kind=kind,
-        bias=bias,
-        scale=scale,
+        **emission_start,
     )
     proposal = eqx.filter_jit(Amortised)(
         dimensions,
@@ -77,22 +79,24 @@ def deep(
         centre=mean,
         scale=scale,
     )
-    return Start(model, proposal, ("proposal.centre", "proposal.scale"), {} if emission else {"emission": kind})
+    owners = ("proposal",) if kind == "bernoulli" else ("model", "proposal")
+    fixed = tuple(f"{owner}.{name}" for owner in owners for name in ("centre", "scale"))
+    return Start(model, proposal, fixed, {} if emission else {"emission": kind})
 
 
 def _principal(values: np.ndarray, centre: np.ndarray, scale: np.ndarray, count: int) -> np.ndarray:
-    """The principal components of (values - centre) / scale, as many as there are, each of such a length that its
-    products with the rows are of size one; rows of zeros for the others. Missing values count as zero."""
+    """The principal components of (values - centre) / scale, so many or as many as there are, each of such a length
+    that its products with the rows are of size one. Missing values count as zero."""
     values = np.nan_to_num((values[:: -(-len(values) // _ROWS)] - centre) / scale)
     # The squares of the rows' own products are the same, and may be fewer.
     tall = len(values) >= values.shape[1]
     squares, vectors = np.linalg.eigh(values.T @ values if tall else values @ values.T)
-    directions = np.zeros((count, values.shape[1]))
+    directions = []
     for place in range(min(count, int((squares > 1e-9 * squares[-1]).sum()))):
         vector = vectors[:, -1 - place] if tall else values.T @ vectors[:, -1 - place]
         vector = vector * np.sign(vector[np.argmax(np.abs(vector))])
-        directions[place] = vector * np.sqrt(len(values)) / np.linalg.norm(values @ vector)
-    return directions
+        directions.append(vector * np.sqrt(len(values)) / np.linalg.norm(values @ vector))
+    return np.reshape(directions, (-1, values.shape[1]))
 
 
 def check_deep(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Listing
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,7 +11,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from mcfo.models.base import MarkovModel
-from mcfo.networks import MLP, normal, positive, rectified
+from mcfo.networks import MLP, normal, positive, raw_of, rectified
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers
 
 EMISSIONS = ("bernoulli", "gaussian")
@@ -26,7 +25,8 @@ _KEPT = 0.7
 
 
 class DeepMarkov(MarkovModel):
-    """z_1 ~ N(m, diag s²);  z_t ~ N(μ(z_t-1, u_t-1), diag σ²(z_t-1, u_t-1));  x_t ~ Bernoulli(f(z_t)) or N(f(z_t), r²).
+    """z_1 ~ N(m, diag s²);  z_t ~ N(μ(z_t-1, u_t-1), diag σ²(z_t-1, u_t-1));  x_t ~ Bernoulli(f(z_t)), or
+    (x_t - centre) / scale ~ N(f(z_t), diag r²).
 
     μ and σ are the outputs of one network, f of another. Beside the latents z there may be *traces* u, which no network
     moves and f does not read: each is the running mean of one latent, u_t ~ N(0.7 u_t-1 + 0.3 z_t-1, 0.05²), from zero.
@@ -38,6 +38,8 @@ class DeepMarkov(MarkovModel):
     transition_network: MLP
     emission_network: MLP
     emission_raw_scale: Float[Array, " dimensions"] | None
+    centre: Float[Array, " dimensions"] | None
+    scale: Float[Array, " dimensions"] | None
     traces: int = eqx.field(static=True)
 
     def __init__(
@@ -51,8 +53,9 @@ class DeepMarkov(MarkovModel):
         persistent: bool = True,
         traces: int = 0,
         kind: str = "bernoulli",
-        bias: Numbers | None = None,
-        scale: Numbers | None = None,
+        bias: Numbers = 0.0,
+        centre: Numbers = 0.0,
+        scale: Numbers = 1.0,
     ):
         """**Arguments:**
 
@@ -65,20 +68,23 @@ class DeepMarkov(MarkovModel):
           does not find out what is worth remembering: it lets a latent that could remember drift, or uses it up for
           what it can show. With traces z_t of the library is (z_t, u_t).
         - `kind`: the emission, "bernoulli" for zeros and ones, "gaussian" for real numbers.
-        - `bias`: with which f begins: the data's mean, or its log-odds; zero by default.
-        - `scale`: with which r begins, of a Gaussian emission; one by default.
+        - `bias`: with which the last layer of f begins: the log-odds of the data's mean, for zeros and ones.
+        - `centre`, `scale`: the unit in which a Gaussian emission is learned, such as the data's mean and deviation; r
+          begins at one of it. They are not meant to be learned.
         """
         if kind not in EMISSIONS:
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
         of_transition, of_emission = jax.random.split(key)
-        self.initial_law = jnp.concatenate([jnp.zeros(latent), _raw(jnp.ones(latent))])
+        self.initial_law = jnp.concatenate([jnp.zeros(latent), raw_of(jnp.ones(latent))])
         self.traces = checked_traces(traces, latent)
         network = rectified(latent + self.traces, *transition, 2 * latent, key=of_transition)
         self.transition_network = begun(network, persistent=persistent, steady=True)
         network = rectified(latent, *emission, dimensions, key=of_emission)
-        self.emission_network = network if bias is None else network.with_bias(jnp.asarray(bias, float))
-        scales = jnp.broadcast_to(jnp.asarray(1.0 if scale is None else scale, float), (dimensions,))
-        self.emission_raw_scale = _raw(scales) if kind == "gaussian" else None
+        self.emission_network = network.with_bias(_for_each(bias, dimensions))
+        gaussian = kind == "gaussian"
+        self.emission_raw_scale = raw_of(jnp.ones(dimensions)) if gaussian else None
+        self.centre = _for_each(centre, dimensions) if gaussian else None
+        self.scale = _checked_scale(_for_each(scale, dimensions)) if gaussian else None
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
         return first_law(self.initial_law, self.traces)
@@ -90,7 +96,8 @@ class DeepMarkov(MarkovModel):
         outputs = self.emission_network(latent[: self.latent_size])
         if self.emission_raw_scale is None:
             return dist.Bernoulli(logits=outputs).to_event(1)
-        return dist.Normal(outputs, positive(self.emission_raw_scale)).to_event(1)
+        deviations = self.scale * positive(self.emission_raw_scale)
+        return dist.Normal(self.centre + self.scale * outputs, deviations).to_event(1)
 
     @property
     def latent_size(self) -> int:
@@ -120,11 +127,12 @@ def begun(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
     return network.with_deviations(jnp.full(latent, _DEVIATION), steady=steady)
 
 
-def pointed(network: MLP, place: int) -> MLP:
-    """The network of a law that begins about where the features from this place on point to: positive parts of each
-    latent's mean, then the negative ones."""
+def pointed(network: MLP, place: int, count: int, *, kept: int = 0) -> MLP:
+    """The network of a law whose first means, so many, begin about where the features from this place on point to,
+    positive parts of each, then the negative ones; so many after them stay about where they are."""
     latent = len(network.layers[-1].weight) // 2
-    return network.with_parts(latent, place).with_deviations(jnp.full(latent, _DEVIATION), steady=True)
+    network = network.with_parts(place, count, kept=kept)
+    return network.with_deviations(jnp.full(latent, _DEVIATION), steady=True)
 
 
 def first_law(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
@@ -146,6 +154,9 @@ def _beside(outputs: Float[Array, " twice_latent"], traces: Float[Array, " trace
     return dist.Normal(jnp.concatenate([mean, traces]), deviations).to_event(1)
 
 
-def _raw(scale: Any) -> Any:
-    """What `positive` turns into this deviation."""
-    return eqx.error_if(jnp.log(jnp.expm1(scale)), scale <= 0, "A deviation must be positive.")
+def _for_each(value: Numbers, dimensions: int) -> Float[Array, " dimensions"]:
+    return jnp.broadcast_to(jnp.asarray(value, float), (dimensions,))
+
+
+def _checked_scale(scale: Float[Array, " dimensions"]) -> Float[Array, " dimensions"]:
+    return eqx.error_if(scale, ~(scale > 0), "A scale must be positive.")

@@ -55,9 +55,10 @@ class Amortised(Proposal):
         - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
           twice the latent's size.
         - `traces`: how many latents have a trace, as in [`DeepMarkov`][mcfo.DeepMarkov]; q's law of these is p's.
-        - `directions`: one row for each latent, whose mean begins as the product of that row with (x - centre) / scale
-          instead of near the latent before, so that it tells something of the observation from the first step on;
-          principal components, for example. All layers need more than twice the latent's size, or they are not used.
+        - `directions`: one row for each of the first latents, whose mean begins as the product of that row with
+          (x - centre) / scale instead of near the latent before, so that it tells something of the observation from the
+          first step on; principal components, for example. Each takes two units of every layer: where layers are too
+          narrow for all, the first ones are used.
         - `centre`, `scale`: of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
@@ -65,13 +66,20 @@ class Amortised(Proposal):
         self.traces = checked_traces(traces, latent)
         self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
         self.step_network = rectified(latent + self.traces + encoder[-1], *hidden, 2 * latent, key=of_step)
-        if directions is not None and min((*encoder, *hidden)) > 2 * latent:
-            rows = jnp.asarray(directions, float)
-            if rows.shape != (latent, dimensions):
-                raise ValueError(f"directions must be of shape {(latent, dimensions)}, but got {rows.shape}.")
-            self.encoder = self.encoder.with_rows(rows)
-            self.initial_network = pointed(self.initial_network, 0)
-            self.step_network = pointed(self.step_network, latent + self.traces)
+        rows = jnp.zeros((0, dimensions)) if directions is None else jnp.asarray(directions, float)
+        if rows.ndim != 2 or len(rows) > latent or rows.shape[1] != dimensions:
+            raise ValueError(
+                f"directions must be a row of {dimensions} numbers for each of {latent} latents, or for some, but got "
+                f"shape {rows.shape}."
+            )
+        # Two units carry one number; one unit is left to say something else.
+        room = (min(hidden, default=2 * latent + 1) - 1) // 2
+        count = min(len(rows), room, (min(encoder) - 1) // 2)
+        if count:
+            kept = min(latent, room) - count if persistent else 0
+            self.encoder = self.encoder.with_rows(rows[:count])
+            self.initial_network = pointed(self.initial_network, 0, count)
+            self.step_network = pointed(self.step_network, latent + self.traces, count, kept=kept)
         else:
             self.step_network = begun(self.step_network, persistent=persistent)
         self.centre, self.scale = (
