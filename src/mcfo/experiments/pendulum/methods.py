@@ -20,12 +20,12 @@ METHODS: dict[str, Callable[[int], Objective]] = {
     "nasmc": nasmc,
     "mcfo-smc": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES),
     "mcfo-pimh": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES, sweeps=SWEEPS),
-    "mcfo-dreg": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES, phi="dreg"),
+    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
     "mcfo-lag": lambda particles: mcfo(
         particles, proposal_particles=PROPOSAL_PARTICLES, theta="fisher-lag-3", phi="path-kl-lag-3"
     ),
 }
-"""The paper's methods, and ours: DReG for phi; and for theta and phi the weights of three steps later, of which both
+"""The paper's methods, and ours: DReG for phi, with all K particles, as it is to repair what more of them do; and for theta and phi the weights of three steps later, of which both
 learn what frames tell of the latents before them."""
 
 
@@ -33,7 +33,7 @@ learn what frames tell of the latents before them."""
 class Preset:
     """The size of the experiment.
 
-    - `methods`: some of `METHODS`; `particles`: each K for theta (AESMC and NASMC: for phi too).
+    - `methods`: some of `METHODS`; `particles`: each K for theta (AESMC, NASMC and DReG: for phi too).
     - `steps`: iterations; the learning rate falls from 1e-2 to `last_rate` in so many. The paper's falls to 1e-4 in
       23 000, exponentially.
     - `schedule`: how it falls. In few iterations an exponential spends most of them at rates too low to learn by; a

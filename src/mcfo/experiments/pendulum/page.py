@@ -119,7 +119,7 @@ def write_report(
         "the principal components of the pictures, so that different angles have different latents from the start; the "
         f"latent has {size.latent} dimensions (in the paper three) and {size.traces} traces, running means that no "
         "network moves and the emission does not read, so that a state tells of more than one picture. MCFO: "
-        f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC and NASMC: K for both. Baselines: "
+        f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC, NASMC and DReG: K for both. Baselines: "
         "the mean grey picture of the training videos; the binary frame before, which is what a model sees; "
         "persistence, the grey frame before, which no model sees; and the picture at "
         "the angle that the simulator expects, knowing its true state, the best that can be hoped for. float32."
