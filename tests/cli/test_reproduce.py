@@ -109,6 +109,24 @@ def test_seeds_take_the_place_of_the_presets(reproduce):
     assert not Path("other").exists()
 
 
+def test_particles_take_the_place_of_the_presets(reproduce):
+    @dataclass(frozen=True)
+    class Size:
+        seeds: tuple[int, ...] = (0,)
+        particles: tuple[int, ...] = (10,)
+
+    experiment = Experiment()
+    experiment.PRESETS = {"quick": Size()}
+    experiment.wanted = Size(particles=(20, 50))
+    assert reproduce(experiment, "--particles", "50", "--particles", "20", "--out", "run").exit_code == 0
+    command = Path("run/figures/one.png").read_text()
+    assert command == "mcfo reproduce gradients --preset quick --seed 0 --particles 20 --particles 50"
+    refused = reproduce(Experiment(), "--particles", "20", "--out", "other")
+    assert refused.exit_code == 2
+    assert "Leave out --particles" in refused.stderr
+    assert not Path("other").exists()
+
+
 def test_an_interrupted_run_leaves_nothing_or_something_to_resume(reproduce):
     result = reproduce(Experiment(KeyboardInterrupt()), "--out", "run")
     assert result.exit_code == 130

@@ -59,6 +59,12 @@ def reproduce(
             show_default="the preset's",
         ),
     ] = None,
+    particles: Annotated[
+        list[int] | None,
+        typer.Option(
+            help="Learn with this K instead of the preset's; several times for several. lgssm, pendulum, music.", min=1
+        ),
+    ] = None,
     force: Force = False,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
 ) -> None:
@@ -76,6 +82,11 @@ def reproduce(
             fail(f"The experiment {name} has no runs of several seeds. Leave out --seeds.")
         size = replace(size, seeds=tuple(range(seeds)))
         words += ["--seeds", str(seeds)]
+    if particles:
+        if not (hasattr(size, "particles") and hasattr(size, "seeds")):
+            fail(f"The experiment {name} does not learn with a K that could be chosen. Leave out --particles.")
+        size = replace(size, particles=tuple(sorted(set(particles))))
+        words += [word for one in size.particles for word in ("--particles", str(one))]
     if only:
         size = _of_data(name, size, only)
         words += [word for one in only for word in ("--only", one)]

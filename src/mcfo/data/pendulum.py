@@ -15,7 +15,8 @@ SIZE = 32
 """Pixels on each side."""
 
 _STEP, _GRAVITY, _MASS, _LENGTH = 0.05, 10.0, 1.0, 1.0
-_NOISE = 0.1
+NOISE = 0.1
+"""The deviation of a step of the angle, and of the speed."""
 
 # Gymnasium's picture: 500 pixels show the square from -2.2 to 2.2. What it draws in whole pixels has, once antialiased,
 # these sizes; 11.7 of its pixels for half the rod's width is the value at which its pictures and these agree in mean.
@@ -99,7 +100,7 @@ def make_pendulum(series: int, steps: int = 20, *, seed: int, view: View | None 
     angles, speeds = np.empty((2, series, steps))
     angles[:, 0] = states.uniform(-math.pi, math.pi, series)
     speeds[:, 0] = states.uniform(-1.0, 1.0, series)
-    noise = _NOISE * states.standard_normal((2, series, steps))
+    noise = NOISE * states.standard_normal((2, series, steps))
     pull = 3 / (_MASS * _LENGTH**2) * _MASS * _GRAVITY * _LENGTH / 2 * _STEP
     for step in range(1, steps):
         angle, speed = angles[:, step - 1], speeds[:, step - 1]

@@ -7,9 +7,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
+from scipy.special import stdtr
 
-_CLEAR = 2.0
-"""Standard errors by which two means must differ to be called different."""
+_CLEAR = 0.05
+"""The largest chance, were there no difference, of one like that between two means that are called different."""
 
 
 class Outcome(NamedTuple):
@@ -42,10 +43,21 @@ class Outcome(NamedTuple):
 
 
 def clearly(one: Outcome, other: Outcome) -> str:
-    """What is to be said of a difference of means: nothing where it is beyond their standard errors over the seeds."""
+    """What is to be said of a difference of means: nothing where Welch's t-test over the seeds finds it clear."""
+    if not min(len(one.by_seed), len(other.by_seed)):
+        return " (nothing finite to compare)"
     if min(len(one.by_seed), len(other.by_seed)) < 2:
         return " (one seed)"
-    errors = [outcome.by_seed.std(ddof=1) / math.sqrt(len(outcome.by_seed)) for outcome in (one, other)]
-    gap = abs(one.by_seed.mean() - other.by_seed.mean())
-    beyond = gap > _CLEAR * math.hypot(*errors)
-    return "" if beyond else f" (no difference beyond {_CLEAR:.0f} standard errors over {len(one.by_seed)} seeds)"
+    chance = _chance(one.by_seed, other.by_seed)
+    return "" if chance < _CLEAR else f" (not clear over {len(one.by_seed)} seeds: p = {chance:.2f})"
+
+
+def _chance(one: np.ndarray, other: np.ndarray) -> float:
+    """The two-sided p-value of Welch's t-test."""
+    gap = abs(one.mean() - other.mean())
+    squares = np.array([values.var(ddof=1) / len(values) for values in (one, other)])
+    total = float(squares.sum())
+    if total == 0:
+        return 0.0 if gap else 1.0
+    freedom = total**2 / float((squares**2 / (len(one) - 1, len(other) - 1)).sum())
+    return 2 * float(stdtr(freedom, -gap / math.sqrt(total)))

@@ -17,6 +17,9 @@ _Name = TypeVar("_Name", bound=Hashable)
 _Result = TypeVar("_Result")
 
 
+_WORKERS = 2
+
+
 class _StoppedError(Exception):
     """Another job failed, or the user interrupted."""
 
@@ -43,13 +46,18 @@ class Share(Listener):
         self._step = step
 
 
+def at_once(workers: int = _WORKERS) -> int:
+    """How many jobs run side by side."""
+    return min(workers, cores())
+
+
 def run_all(
     costs: Mapping[_Name, float],
     work: Callable[[_Name, Share], _Result],
     *,
     label: str,
     console: Console,
-    workers: int = 2,
+    workers: int = _WORKERS,
 ) -> dict[_Name, _Result]:
     """What `work` makes of each job, in the order of `costs`; the costliest begin first.
 
@@ -66,7 +74,7 @@ def run_all(
         def run(name: _Name) -> _Result:
             return work(name, Share(lambda share: progress.advance(bar, costs[name] * share), stop))
 
-        with ThreadPoolExecutor(min(workers, cores())) as pool:
+        with ThreadPoolExecutor(at_once(workers)) as pool:
             futures = {pool.submit(run, name): name for name in sorted(costs, key=lambda name: -costs[name])}
             try:
                 found = {futures[future]: future.result() for future in as_completed(futures)}

@@ -20,7 +20,7 @@ from mcfo.experiments.music.methods import PRESETS as PRESETS
 from mcfo.experiments.music.methods import SWEEPS, Preset
 from mcfo.experiments.music.page import print_table, write_report
 from mcfo.experiments.music.problem import find_folder, make_problem
-from mcfo.experiments.music.runs import run_all
+from mcfo.experiments.music.runs import run_all, seconds_together
 from mcfo.experiments.music.summary import Outcomes, Row, Summary
 from mcfo.experiments.results import write_table
 from mcfo.files import write_atomically
@@ -69,8 +69,8 @@ def run(out: Path, size: Preset, *, preset: str, seed: int, command: str, data: 
     )
     with console.status("Drawing the figures"):
         pictures = {"curves": draw_curves(out / "figures" / "curves.png", outcomes, baselines)}
-    # A resumed run adds what its parts took before.
-    elapsed = max(time.perf_counter() - begun, max(one.seconds for one in outcomes.learned))
+    # What a resumed run's parts took before counts too.
+    elapsed = max(time.perf_counter() - begun, seconds_together(outcomes.learned, devices))
     config = _config(size, preset, seed, devices, elapsed)
     write_atomically(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
     print_table(console, outcomes, baselines)

@@ -40,9 +40,17 @@ def run_all(
         return found
 
     costs = {job: cost(job, courses[job.data], problems[job.data].mean_length) for job in jobs}
-    workers = 1 if devices > 1 else 2
     label = f"{len(jobs)} run{'s learn' if len(jobs) > 1 else ' learns'}"
-    return list(pool.run_all(costs, work, label=label, console=console, workers=workers).values())
+    return list(pool.run_all(costs, work, label=label, console=console, workers=_workers(devices)).values())
+
+
+def seconds_together(learned: list[Learned], devices: int) -> float:
+    """How long these take, as many at a time as `run_all` has."""
+    return sum(one.seconds for one in learned) / pool.at_once(_workers(devices))
+
+
+def _workers(devices: int) -> int:
+    return 1 if devices > 1 else 2
 
 
 def learn(

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import numpy as np
+
 from mcfo.experiments.outcome import clearly
 from mcfo.experiments.pendulum.summary import Outcomes
 
@@ -18,8 +22,10 @@ def claims(outcomes: Outcomes, baselines: dict[str, float]) -> list[str]:
         found += [_nasmc(outcomes, size, baselines) for size in sizes]
     if len(sizes) > 1:
         found += [_larger(outcomes, method, sizes) for method in methods]
-    if {"mcfo-smc", "mcfo-dreg"} <= methods.keys():
+    if {"aesmc", "mcfo-smc", "mcfo-dreg"} <= methods.keys():
         found += [_dreg(outcomes, size) for size in sizes]
+        if len(sizes) > 1:
+            found.append(_repaired(outcomes, sizes))
     if {"aesmc", "mcfo-smc", "mcfo-lag"} <= methods.keys():
         found += [_lag(outcomes, size) for size in sizes]
     return [*found, _motion(outcomes, sizes), _baselines(outcomes, baselines)]
@@ -29,7 +35,7 @@ def _against_aesmc(outcomes: Outcomes, method: str, size: int) -> str:
     words = []
     for metric, name, lower_is_better in (("prediction", "prediction error", True), ("ess_at_test", "ESS", False)):
         ours, theirs = (outcomes.of(one, size, metric) for one in (method, "aesmc"))
-        better = (ours.mean < theirs.mean) == lower_is_better
+        better = ours.mean < theirs.mean if lower_is_better else ours.mean > theirs.mean
         words.append(
             f"its {name} is {ours.words()} against {theirs.words()}, {'as' if better else 'not as'} the paper says"
             f"{clearly(ours, theirs)}"
@@ -39,12 +45,13 @@ def _against_aesmc(outcomes: Outcomes, method: str, size: int) -> str:
 
 def _nasmc(outcomes: Outcomes, size: int, baselines: dict[str, float]) -> str:
     error = outcomes.of("nasmc", size, "prediction")
-    below, seeds = int((error.by_seed < baselines["persistence"]).sum()), len(error.by_seed)
-    ended = {seeds: "it does converge", 0: "it has not converged"}.get(below, f"it converges with {below} of {seeds}")
+    below, seeds = int((error.by_seed < baselines["persistence"]).sum()), len(outcomes.runs("nasmc", size))
+    ended = {seeds: "it does not fail here", 0: "it fails here too"}.get(below, "it fails with some seeds")
+    others = [outcomes.of(method, size, "prediction").mean for method, count in outcomes.places if count == size]
     return (
         f"NASMC, K = {size}: the paper says that it fails to converge. Here its prediction error ends at "
         f"{error.words()}, with {below} of {seeds} seeds below that of persistence, {baselines['persistence']:.1f}: "
-        f"{ended}."
+        f"{ended}. All methods' means are from {np.nanmin(others):.1f} to {np.nanmax(others):.1f}."
     )
 
 
@@ -59,11 +66,27 @@ def _larger(outcomes: Outcomes, method: str, sizes: list[int]) -> str:
 
 
 def _dreg(outcomes: Outcomes, size: int) -> str:
-    plain, ours = (outcomes.of(method, size, "ess_at_test") for method in ("mcfo-smc", "mcfo-dreg"))
-    errors = [outcomes.of(method, size, "prediction") for method in ("mcfo-smc", "mcfo-dreg")]
+    words = []
+    for metric, name in (("ess_at_test", "ESS"), ("prediction", "prediction error")):
+        ours, theirs, plain = (outcomes.of(method, size, metric) for method in ("mcfo-dreg", "aesmc", "mcfo-smc"))
+        words.append(
+            f"{name} {ours.words()} against {theirs.words()} of AESMC{clearly(ours, theirs)} and {plain.words()} of "
+            f"mcfo-smc, which has 10 particles for phi whatever K is{clearly(ours, plain)}"
+        )
+    return f"DReG for phi, with K particles for it as AESMC has, K = {size}: {'; '.join(words)}."
+
+
+def _repaired(outcomes: Outcomes, sizes: list[int]) -> str:
+    changes = {}
+    for method in ("aesmc", "mcfo-dreg"):
+        first, last = (outcomes.of(method, size, "ess_at_test").mean for size in (sizes[0], sizes[-1]))
+        changes[method] = last / first - 1
+    fell = changes["aesmc"] < 0
+    better = changes["mcfo-dreg"] > changes["aesmc"]
     return (
-        f"DReG for phi, K = {size}: ESS {ours.words()} against {plain.words()} with the paper's estimator"
-        f"{clearly(ours, plain)}; prediction error {errors[1].words()} against {errors[0].words()}."
+        f"Does DReG repair what a larger K does to the proposal? From K = {sizes[0]} to {sizes[-1]}, for theta and "
+        f"phi, AESMC's ESS changes by {changes['aesmc']:+.0%} and DReG's by {changes['mcfo-dreg']:+.0%}: "
+        + ("there was nothing to repair." if not fell else "it does better." if better else "it does not.")
     )
 
 
@@ -103,13 +126,18 @@ def _baselines(outcomes: Outcomes, baselines: dict[str, float]) -> str:
         f"Without a model the error is {baselines['static']:.1f} for the mean picture, "
         f"{baselines['last observed']:.1f} for the binary frame before, which is what a model sees, and "
         f"{baselines['persistence']:.1f} for the grey one (persistence). {' '.join(words)} Whoever knows the true "
-        f"state and the simulator has {baselines['true state']:.1f}: more than "
-        f"{1 - baselines['true state'] / baselines['persistence']:.0%} below persistence is out of reach."
+        f"state and the simulator has {baselines['true state']:.1f} with the picture at the expected angle, "
+        f"{_beside(baselines['true state'], baselines['persistence'])} persistence, and "
+        f"{baselines['true state, mean']:.1f} with the mean picture over the angle's noise, "
+        f"{_beside(baselines['true state, mean'], baselines['persistence'])} it."
     )
 
 
 def _best(outcomes: Outcomes, metric: str, name: str, baselines: dict[str, float]) -> str:
-    errors = {place: outcomes.of(*place, metric).mean for place in outcomes.places}
+    means = {place: outcomes.of(*place, metric).mean for place in outcomes.places}
+    errors = {place: mean for place, mean in means.items() if math.isfinite(mean)}
+    if not errors:
+        return f"No learned one {name} has a finite error."
     best, worst = min(errors, key=errors.__getitem__), max(errors, key=errors.__getitem__)
     return (
         f"The best learned one {name} ({best[0]}, K = {best[1]}) has {errors[best]:.1f}, "

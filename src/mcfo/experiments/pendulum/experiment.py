@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 from rich.console import Console
 
+from mcfo.experiments import pool
 from mcfo.experiments.pendulum.figures import draw_curves, draw_frames, draw_latents
 from mcfo.experiments.pendulum.methods import FIRST_RATE, PROPOSAL_PARTICLES, SWEEPS, Preset
 from mcfo.experiments.pendulum.methods import PRESETS as PRESETS
@@ -68,8 +69,9 @@ def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Pat
     )
     with console.status("Drawing the figures"):
         pictures = _pictures(out / "figures", outcomes, problem, baselines, size)
-    # A resumed run adds what its parts took before.
-    elapsed = max(time.perf_counter() - begun, max(one.seconds for one in outcomes.learned))
+    # What a resumed run's parts took before counts too.
+    together = sum(one.seconds for one in outcomes.learned) / pool.at_once()
+    elapsed = max(time.perf_counter() - begun, together)
     config = _config(size, preset, seed, elapsed)
     write_atomically(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
     print_table(console, outcomes, baselines)
@@ -84,11 +86,7 @@ def _pictures(
     folder: Path, outcomes: Outcomes, problem: Problem, baselines: dict[str, float], size: Preset
 ) -> dict[str, Path]:
     """Curves of all runs; film strips and latents of the first seed with the largest K."""
-    followed = {
-        one.method: one.followed
-        for one in outcomes.learned
-        if (one.particles, one.seed) == (size.particles[-1], size.seeds[0])
-    }
+    followed = {one.method: one.followed for one in outcomes.learned if one.followed is not None}
     videos = [video for video in _SHOWN if video < size.evaluated]
     strips = {
         method: [jax.tree.map(lambda array, video=video: array[video], found) for video in videos]
@@ -98,7 +96,7 @@ def _pictures(
     return {
         "curves": draw_curves(folder / "curves.png", outcomes, baselines),
         "frames": draw_frames(folder / "frames.png", problem, strips, videos),
-        "latents": draw_latents(folder / "latents.png", problem, latents or followed),
+        "latents": draw_latents(folder / "latents.png", problem, latents or followed, size.latent),
     }
 
 

@@ -27,6 +27,7 @@ _PANELS = {
     "ess_at_test": "effective sample size",
     "nll": "NLL of a video, nats",
 }
+_STYLES = (":", (0, (1, 3)), "--", "-.", (0, (5, 1)))
 _STRIP = 10
 """Frames of a film strip, every other one of twenty."""
 
@@ -44,7 +45,7 @@ def draw_curves(path: Path, outcomes: Outcomes, baselines: dict[str, float]) -> 
                 if count == particles:
                     _curve(axis, outcomes, method, particles, metric)
             if metric == "prediction":
-                for (name, value), style in zip(baselines.items(), (":", (0, (1, 3)), "--", "-."), strict=True):
+                for (name, value), style in zip(baselines.items(), _STYLES, strict=True):
                     axis.axhline(value, color="black", lw=0.9, ls=style, label=name, zorder=0)
                 axis.set_ylim(bottom=0)
             axis.set_title(f"{title}, K = {particles}", fontsize=9, loc="left")
@@ -66,8 +67,9 @@ def draw_curves(path: Path, outcomes: Outcomes, baselines: dict[str, float]) -> 
 
 def _curve(axis: Any, outcomes: Outcomes, method: str, particles: int, metric: str) -> None:
     curves = [one.curve(metric) for one in outcomes.runs(method, particles)]
-    steps = curves[0][0]
-    values = np.stack([values for at, values in curves if len(at) == len(steps)])
+    # An evaluation that was not finite has no point.
+    steps = np.array(sorted(set.intersection(*(set(at.tolist()) for at, _ in curves))), int)
+    values = np.stack([values[np.isin(at, steps)] for at, values in curves])
     colour = _COLOURS[method]
     axis.plot(steps, values.mean(0), color=colour, lw=1.4, marker="o", ms=2.5, label=method)
     if len(values) > 1:
@@ -103,10 +105,10 @@ def draw_frames(path: Path, problem: Problem, followed: dict[str, list[Followed]
     return _save(figure, path)
 
 
-def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed]) -> Path:
+def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], size: int) -> Path:
     """The paper's figure 11: latents of all test videos, filtered and predicted, coloured by the true angle.
 
-    `followed` has one more axis in front, over the videos.
+    `followed` has one more axis in front, over the videos; of its latents the first ones, so many, are no traces.
     """
     figure = plt.figure(figsize=(3.4 * len(followed), 6.4), layout="constrained")
     angles = np.mod(problem.angles, 2 * np.pi)
@@ -117,15 +119,20 @@ def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed]) ->
         ):
             points = np.asarray(latents)[:, :, :6]
             colours = np.repeat(at[:, :, None], points.shape[2], axis=2)
-            axis: Any = figure.add_subplot(
-                2, len(followed), row * len(followed) + column + 1, projection="3d", computed_zorder=False
-            )
-            flat = points.reshape(-1, points.shape[-1])
+            deep = {"projection": "3d", "computed_zorder": False} if size > 2 else {}
+            axis: Any = figure.add_subplot(2, len(followed), row * len(followed) + column + 1, **deep)
+            shown = list(points.reshape(-1, points.shape[-1]).T[: min(size, 3)])
+            if size == 1:
+                shown.append(colours.ravel())
             mappable = axis.scatter(
-                *flat.T[:3], c=colours.ravel(), cmap="twilight", vmin=0, vmax=2 * np.pi, s=1.5, lw=0
+                *shown, c=colours.ravel(), cmap="twilight", vmin=0, vmax=2 * np.pi, s=1.5 if size > 2 else 3, lw=0
             )
             axis.set_title(f"{method}, {kind}", fontsize=9)
-            axis.tick_params(labelsize=6, pad=-2)
+            axis.tick_params(labelsize=6, pad=-2 if size > 2 else 2)
+            axis.set_xlabel("z₁", fontsize=8, labelpad=-8 if size > 2 else 1)
+            axis.set_ylabel("z₂" if size > 1 else "angle", fontsize=8, labelpad=-8 if size > 2 else 1)
+            if size > 2:
+                axis.set_zlabel("z₃", fontsize=8, labelpad=-8)
     if mappable is not None:
         bar = figure.colorbar(mappable, ax=figure.axes, shrink=0.5, ticks=[0, np.pi, 2 * np.pi], location="bottom")
         bar.ax.set_xticklabels(["up", "down", "up"])

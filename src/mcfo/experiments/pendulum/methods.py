@@ -25,8 +25,8 @@ METHODS: dict[str, Callable[[int], Objective]] = {
         particles, proposal_particles=PROPOSAL_PARTICLES, theta="fisher-lag-3", phi="path-kl-lag-3"
     ),
 }
-"""The paper's methods, and ours: DReG for phi, with all K particles, as it is to repair what more of them do; and for theta and phi the weights of three steps later, of which both
-learn what frames tell of the latents before them."""
+"""The paper's methods, and ours: DReG for phi, with all K particles, as it is to repair what more of them do; and for
+theta and phi the weights of three steps later, of which both learn what frames tell of the latents before them."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,11 @@ class Preset:
     evaluation_particles: int = 1000
     evaluations: int = 5
     last: float = 0.3
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """K and seed of the runs whose pictures are drawn."""
+        return self.particles[-1], self.seeds[0]
 
     def jobs(self) -> dict[tuple[str, int, int], Objective]:
         """The objective of each method, K and seed."""

@@ -60,8 +60,9 @@ def write_report(
         "Pendulum videos: a deep state-space model from pixels",
         summary=(
             f"Videos of a swinging pendulum, {size.length} binary frames of 32 x 32 pixels, are learned by a model "
-            f"with {size.latent} latent dimensions, {size.traces} traces of these, and networks for transition, "
-            f"emission and proposal, by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))} and "
+            f"with {size.latent} latent dimensions{f', {size.traces} traces of these,' if size.traces else ''} and "
+            f"networks for transition, emission and proposal, by {len(size.methods)} methods, "
+            f"K = {', '.join(map(str, size.particles))} and "
             f"{len(size.seeds)} seed{'s' if len(size.seeds) > 1 else ''}. It took {elapsed / 60:.0f} minutes."
         ),
         command=command,
@@ -96,15 +97,16 @@ def write_report(
         marked=marked,
     )
     report.heading("Pictures")
+    shown = "K = {}, seed {}".format(*size.shown)
     captions = {
         "curves": "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds.",
         "frames": (
             "The paper's figures 3, right, and 10: grey frames, what was observed of them, and for each method the "
-            f"one-step prediction and its absolute difference, K = {size.particles[-1]}."
+            f"one-step prediction and its absolute difference, {shown}."
         ),
         "latents": (
             "The paper's figure 11: latents of the test videos, filtered and one step ahead, coloured by the true "
-            f"angle, K = {size.particles[-1]}."
+            f"angle, {shown}."
         ),
     }
     for name, picture in pictures.items():
@@ -117,15 +119,23 @@ def write_report(
         "rate of a layer with n inputs is √(2/n) of that. Networks as in the paper, with ReLU and He's weights; the "
         "emission's bias begins at the log-odds of the mean picture, the transition near the identity, the proposal at "
         "the principal components of the pictures, so that different angles have different latents from the start; the "
-        f"latent has {size.latent} dimensions (in the paper three) and {size.traces} traces, running means that no "
-        "network moves and the emission does not read, so that a state tells of more than one picture. MCFO: "
-        f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC, NASMC and DReG: K for both. Baselines: "
+        f"latent has {size.latent} dimensions (in the paper three). {_traces(size)}MCFO: {PROPOSAL_PARTICLES} "
+        f"particles for phi; PIMH with {SWEEPS} sweeps; AESMC, NASMC and DReG: K for both. Baselines: "
         "the mean grey picture of the training videos; the binary frame before, which is what a model sees; "
-        "persistence, the grey frame before, which no model sees; and the picture at "
-        "the angle that the simulator expects, knowing its true state, the best that can be hoped for. float32."
+        "persistence, the grey frame before, which no model sees; and, of whoever knows the simulator and its true "
+        "state, the picture at the expected angle and the mean picture over the angle's noise. float32."
     )
     report.write(path)
     return path
+
+
+def _traces(size: Preset) -> str:
+    if not size.traces:
+        return ""
+    return (
+        f"Beside it there are {size.traces} traces, running means that no network moves and the emission does not "
+        "read, so that a state tells of more than one picture. "
+    )
 
 
 def table(

@@ -92,7 +92,7 @@ def scores(
     key: Key,
 ) -> dict[str, Scalar]:
     """Means over videos: `prediction`, the sum over t = 2..T of ‖picture at the predicted mean latent - grey‖; the same
-    of the predictive mean, `prediction_by_mean`; `nll`, of a whole video; and `ess`."""
+    of the predictive mean, `prediction_by_mean`; `nll`, of a whole video; and `ess_at_test`, zero where it failed."""
 
     def one(video_and_grey: Any) -> dict[str, Scalar]:
         video, grey = video_and_grey
@@ -101,7 +101,7 @@ def scores(
             "prediction": _distance(found.at_mean, grey[1:]),
             "prediction_by_mean": _distance(found.mean, grey[1:]),
             "nll": -jnp.sum(found.record.log_evidence),
-            "ess_at_test": jnp.mean(found.record.ess),
+            "ess_at_test": jnp.mean(jnp.where(found.record.finite, found.record.ess, 0.0)),
         }
 
     found = jax.lax.map(one, (videos, grey), batch_size=sequences_at_once(videos, particles))

@@ -7,9 +7,13 @@ from typing import NamedTuple
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from scipy.special import ndtri
 
-from mcfo.data.pendulum import SIZE, View, expected_angles, make_pendulum
+from mcfo.data.pendulum import NOISE, SIZE, View, expected_angles, make_pendulum
 from mcfo.sequences import Sequence, stack
+
+_QUANTILES = 32
+"""Of the next angle, over which a picture is averaged."""
 
 
 class Problem(NamedTuple):
@@ -29,15 +33,18 @@ class Problem(NamedTuple):
 
     def baselines(self) -> dict[str, float]:
         """The error of predictions that need no learning: the mean picture, the binary picture before, which is all
-        that a model sees, the grey one before, and the picture at the expected angle of the simulator, whose true
-        state no model sees."""
+        that a model sees, the grey one before; and of whoever knows the simulator and its true state, which no model
+        sees, the picture at the expected angle and the mean picture over the angle's noise."""
         grey = np.asarray(self.grey, np.float64)
-        expected = View()(expected_angles(self.angles, self.speeds)[:, :-1]) / 255
+        expected = expected_angles(self.angles, self.speeds)[:, :-1]
+        quantiles = ndtri((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+        blurred = sum(View()(expected + NOISE * quantile).astype(float) for quantile in quantiles) / _QUANTILES
         predictions = {
             "static": self.mean_picture[None, None],
             "last observed": np.asarray(self.test.observations, np.float64)[:, :-1],
             "persistence": grey[:, :-1],
-            "true state": expected.reshape(grey[:, 1:].shape),
+            "true state": View()(expected).reshape(grey[:, 1:].shape) / 255,
+            "true state, mean": np.reshape(blurred, grey[:, 1:].shape) / 255,
         }
         return {
             name: float(np.linalg.norm(grey[:, 1:] - predicted, axis=-1).sum(-1).mean())

@@ -93,4 +93,5 @@ def learn(
     (one,) = fitted.seeds
     followed = follow_all(one.model, one.proposal, problem.test, particles=preset.evaluation_particles, key=key)
     motion = motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
-    return Learned(method, particles, seed, list(fitted.metrics), followed, motion, one.skipped, fitted.seconds)
+    shown = followed if (particles, seed) == preset.shown else None
+    return Learned(method, particles, seed, list(fitted.metrics), shown, motion, one.skipped, fitted.seconds)

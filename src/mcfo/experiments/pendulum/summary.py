@@ -22,6 +22,7 @@ _FOLLOWED = ("log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
 class Learned:
     """One run: the lines of its metrics, and how what it ended with follows the test videos.
 
+    - `followed`: of the runs that are drawn alone; of others it would fill the memory.
     - `motion`: the share of the rod's motion that it foresees, by its predictive mean.
     """
 
@@ -29,7 +30,7 @@ class Learned:
     particles: int
     seed: int
     lines: list[dict[str, Any]]
-    followed: Followed
+    followed: Followed | None
     motion: float
     skipped: int
     seconds: float
