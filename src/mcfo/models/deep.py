@@ -62,7 +62,7 @@ class DeepMarkov(MarkovModel):
         - `dimensions`, `latent`: the sizes of x_t and of z_t, without traces.
         - `transition`, `emission`: hidden units of the two networks, one number for each layer.
         - `persistent`: whether μ begins near the identity, so that what is learned first is how the latent changes; it
-          needs hidden layers of more than twice the size of latents and traces.
+          needs hidden layers of twice the latent's size, and of one unit more where there are traces.
         - `traces`: how many of the latents, the first ones, have a trace. By how much a latent differs from its trace
           tells what a single observation does not show, such as a speed. A rule that does not go back through time
           does not find out what is worth remembering: it lets a latent that could remember drift, or uses it up for
