@@ -141,6 +141,7 @@ def test_netcdf_of_forecasts_and_simulated_series(numbers, tmp_path):
         assert found["latent_state"].shape == (4, 7, 1)
 
 
+@pytest.mark.slow
 def test_films(pictures, tmp_path):
     common = ["forecast", pictures / "run", "--data", pictures / "videos.npz", *FEW]
     for name in ("f.png", "f.gif"):

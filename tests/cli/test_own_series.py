@@ -201,6 +201,7 @@ def test_uneven_times_and_inputs_are_read_again(tables, driven):
         mcfo.load_run(driven, sequences=plain)
 
 
+@pytest.mark.slow
 def test_states_streams_and_scores_read_what_drives_the_model(tables, driven, tmp_path):
     """The log-likelihood of filter, smooth, stream and Python is that of one filter, driven by inputs and times."""
     few = ["--data", tables / "uneven.csv", "--particles", 20]
@@ -292,6 +293,7 @@ def test_the_future_of_a_model_with_inputs(tables, driven, tmp_path):
     np.testing.assert_allclose(drawn[1] - drawn[0], [weight, 0, 0] * 2, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_run_finds_its_columns_again(tables, tmp_path):
     """By their names, whatever their order and whatever stands beside them; what is asked for comes first."""
     draw = np.random.default_rng(1)

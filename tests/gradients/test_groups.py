@@ -51,6 +51,7 @@ def test_groups_add_up_to_the_batch(frugal, monkeypatch):
     assert np.abs(flat(*gradients(other)[0][0]) - flat(*wanted)).max() > 1e-3, "negative control: the last group counts"
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_batch():
     objective, few = mcfo.fivo(1000), 3
     assert few == groups._AT_ONCE // (40 * 1000)

@@ -151,6 +151,7 @@ def test_quantiles_of_counts_are_counts():
     np.testing.assert_array_equal(quantiles, np.round(quantiles))
 
 
+@pytest.mark.slow
 def test_what_was_fitted_filters_smooths_and_forecasts(tmp_path):
     model, proposal = start()
     fitted = fit(model, proposal, series(3), objective=mcfo(5), steps=2, batch=2, devices=1)

@@ -87,6 +87,7 @@ def test_buckets_are_made_where_they_pay():
         as_buckets([*ragged(3), mcfo.Sequence.from_values(np.zeros((2, 2)))])
 
 
+@pytest.mark.slow
 def test_no_bucket_padding_or_order_changes_a_likelihood():
     series = [mcfo.Sequence.from_values(one.observations, number=n) for n, one in enumerate(ragged(3, 40, 5, 90, 38))]
 
@@ -107,6 +108,7 @@ def test_no_bucket_padding_or_order_changes_a_likelihood():
     assert not np.allclose(likelihoods(as_buckets(other, most=1))[::-1], together, rtol=1e-3)
 
 
+@pytest.mark.slow
 def test_learning_in_buckets_sees_all_of_them():
     series = ragged(*[4] * 6, *[30] * 6)
 

@@ -130,6 +130,7 @@ def files_after_a_step(folder, *, model=None, **options):
     return arrays, lines, [] if folder is None else list(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_a_kept_step_learns_the_same_to_the_bit(tmp_path):
     usual, metrics, _ = files_after_a_step(None)
     for _ in range(2):
