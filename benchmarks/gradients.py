@@ -22,10 +22,10 @@ from rich.table import Table
 import mcfo
 
 METHODS = {
-    "accumulated": lambda particles: mcfo.mcfo(particles, frugal=True),
-    "batched": lambda particles: mcfo.mcfo(particles, frugal=False),
-    "AESMC": lambda particles: mcfo.aesmc(particles, frugal=False),
-    "AESMC, frugal": lambda particles: mcfo.aesmc(particles, frugal=True),
+    "accumulated": lambda particles: mcfo.objectives.mcfo(particles, frugal=True),
+    "batched": lambda particles: mcfo.objectives.mcfo(particles, frugal=False),
+    "AESMC": lambda particles: mcfo.objectives.aesmc(particles, frugal=False),
+    "AESMC, frugal": lambda particles: mcfo.objectives.aesmc(particles, frugal=True),
 }
 
 
@@ -61,8 +61,8 @@ class Reading(mcfo.Proposal):
         self.encoder = eqx.nn.MLP(1024, 32, 64, 1, key=first)
         self.decide = eqx.nn.MLP(35, 6, 64, 2, key=second)
 
-    def encode(self, sequence):
-        return jax.vmap(self.encoder)(sequence.observations)
+    def encode(self, series):
+        return jax.vmap(self.encoder)(series.observations)
 
     def initial(self, prior, context):
         return self.step(prior, jnp.zeros(3), context)
@@ -75,18 +75,18 @@ def _gaussian(outputs):
     return dist.Normal(outputs[:3], jax.nn.softplus(outputs[3:]) + 0.01).to_event(1)
 
 
-def problem(kind, sequences, steps):
+def problem(kind, series_list, steps):
     """A model, a proposal and a batch."""
     random = np.random.default_rng(0)
     if kind == "images":
         first, second = jax.random.split(jax.random.key(0))
-        values = (random.random((sequences, steps, 1024)) < 0.5).astype(np.float32)
+        values = (random.random((series_list, steps, 1024)) < 0.5).astype(np.float32)
         model, proposal = Images(key=first), Reading(key=second)
     else:
-        values = random.normal(size=(sequences, steps, 1)).astype(np.float32)
-        model = mcfo.LinearGaussian.scalar(0.9, 1.2)
-        proposal = mcfo.AffineGaussian.optimal(model)
-    return model, proposal, mcfo.stack([mcfo.Sequence.from_values(one) for one in values])
+        values = random.normal(size=(series_list, steps, 1)).astype(np.float32)
+        model = mcfo.models.LinearGaussian.scalar(0.9, 1.2)
+        proposal = mcfo.proposals.AffineGaussian.optimal(model)
+    return model, proposal, mcfo.stack([mcfo.Series.from_values(one) for one in values])
 
 
 @eqx.filter_jit
@@ -96,7 +96,7 @@ def gradient(objective, model, proposal, batch, key):
 
 def times(console, repeats):
     table = Table(title="Time of a step, as a ratio to the accumulated gradient", caption="median of interleaved runs")
-    for title in ("model", "sequences", "steps", "particles", "accumulated, ms", *list(METHODS)[1:]):
+    for title in ("model", "series", "steps", "particles", "accumulated, ms", *list(METHODS)[1:]):
         table.add_column(title, justify="right")
     cases = [
         ("linear", 10, 50, 10),
@@ -107,8 +107,8 @@ def times(console, repeats):
         ("images", 5, 20, 10),
         ("images", 5, 20, 100),
     ]
-    for kind, sequences, steps, particles in cases:
-        arguments = problem(kind, sequences, steps)
+    for kind, series_list, steps, particles in cases:
+        arguments = problem(kind, series_list, steps)
         spent = {name: [] for name in METHODS}
         for repeat in range(repeats + 1):
             for name, method in METHODS.items():
@@ -118,13 +118,13 @@ def times(console, repeats):
                     spent[name].append(time.perf_counter() - begun)
         medians = [float(np.median(one)) for one in spent.values()]
         ratios = [f"{median / medians[0]:.2f}" for median in medians[1:]]
-        table.add_row(kind, str(sequences), str(steps), str(particles), f"{1e3 * medians[0]:.1f}", *ratios)
+        table.add_row(kind, str(series_list), str(steps), str(particles), f"{1e3 * medians[0]:.1f}", *ratios)
     console.print(table)
 
 
-def peak(name, steps, sequences, particles):
+def peak(name, steps, series_list, particles):
     """Megabytes that one gradient needs: of the whole process, and as XLA plans them."""
-    arguments = problem("linear", sequences, steps)
+    arguments = problem("linear", series_list, steps)
     objective = METHODS[name](particles)
     plan = gradient.lower(objective, *arguments, jax.random.key(0)).compile().compiled.memory_analysis()
     planned = plan.temp_size_in_bytes + plan.argument_size_in_bytes + plan.output_size_in_bytes
@@ -132,9 +132,9 @@ def peak(name, steps, sequences, particles):
     return {"process": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "planned": planned / 1e6}
 
 
-def memory(console, sequences, particles):
+def memory(console, series_list, particles):
     table = Table(
-        title=f"Memory of a gradient, MB: {sequences} sequences, {particles} particles",
+        title=f"Memory of a gradient, MB: {series_list} series, {particles} particles",
         caption="process: peak of the whole process, JAX and compiler included. planned: arguments, results and "
         "temporaries of the compiled step.",
     )
@@ -143,7 +143,7 @@ def memory(console, sequences, particles):
     for name in METHODS:
         used = []
         for steps in (200, 20_000):
-            command = [sys.executable, __file__, "--peak", name, str(steps), str(sequences), str(particles)]
+            command = [sys.executable, __file__, "--peak", name, str(steps), str(series_list), str(particles)]
             result = subprocess.run(command, capture_output=True, text=True, check=True)
             used.append(json.loads(result.stdout.splitlines()[-1]))
         cells = []
@@ -157,7 +157,7 @@ def memory(console, sequences, particles):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15, help="timed runs of each method")
-    parser.add_argument("--sequences", type=int, default=4, help="sequences of the memory table")
+    parser.add_argument("--series", type=int, default=4, help="series of the memory table")
     parser.add_argument("--particles", type=int, default=1000, help="particles of the memory table")
     parser.add_argument("--peak", nargs=4, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -166,7 +166,7 @@ def main():
         print(json.dumps(peak(name, *map(int, numbers))))
         return
     console = Console()
-    memory(console, options.sequences, options.particles)
+    memory(console, options.series_list, options.particles)
     times(console, options.repeats)
 
 

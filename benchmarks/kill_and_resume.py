@@ -22,11 +22,12 @@ from pathlib import Path
 import jax
 import numpy as np
 
-from mcfo import LinearGaussian, Sequence, simulate
-from mcfo.data.archives import read_arrays
+from mcfo import Series, simulate
+from mcfo.data.npz import read_arrays
 from mcfo.data.tables import write_series
-from mcfo.files import InputError
-from mcfo.training.folder import read_metrics
+from mcfo.errors import InputError
+from mcfo.learning.run_folder import read_metrics
+from mcfo.models import LinearGaussian
 
 
 def main() -> int:
@@ -182,10 +183,10 @@ def _differences(whole: Path, killed: Path) -> int:
     return wrong
 
 
-def _series() -> list[Sequence]:
+def _series() -> list[Series]:
     model = LinearGaussian.scalar(0.9, 1.2, emission_variance=0.1)
     return [
-        Sequence.from_values(np.asarray(simulate(model, 20 + place % 5, key=jax.random.key(place))[1]), number=place)
+        Series.from_values(np.asarray(simulate(model, 20 + place % 5, key=jax.random.key(place))[1]), series_id=place)
         for place in range(16)
     ]
 

@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfo
-from mcfo.catalogue.entries import make
-from mcfo.training.evaluation import evaluation_sampler, series_scores
+from mcfo.catalogue.registry import make
+from mcfo.inference.evaluation import evaluation_sampler, series_scores
 
-SEQUENCES, STEPS, PIXELS = 5, 20, 1024
+SERIES, STEPS, PIXELS = 5, 20, 1024
 DECODER = (3, 16, 64, 512, 2048, PIXELS)
 
 
@@ -40,9 +40,9 @@ def main() -> None:
     memory(console)
 
 
-def batch(steps: int = STEPS) -> mcfo.Sequence:
-    values = np.random.default_rng(0).random((SEQUENCES, steps, PIXELS)) < 0.05
-    return mcfo.stack([mcfo.Sequence.from_values(one.astype(np.int32), number=n) for n, one in enumerate(values)])
+def batch(steps: int = STEPS) -> mcfo.Series:
+    values = np.random.default_rng(0).random((SERIES, steps, PIXELS)) < 0.05
+    return mcfo.stack([mcfo.Series.from_values(one.astype(np.int32), series_id=n) for n, one in enumerate(values)])
 
 
 def networks() -> tuple[mcfo.Model, mcfo.Proposal]:
@@ -51,7 +51,7 @@ def networks() -> tuple[mcfo.Model, mcfo.Proposal]:
 
 
 @eqx.filter_jit
-def gradient(objective: mcfo.Objective, both: tuple, data: mcfo.Sequence, key: jax.Array):
+def gradient(objective: mcfo.Objective, both: tuple, data: mcfo.Series, key: jax.Array):
     return eqx.filter_value_and_grad(lambda both: objective.loss(*both, data, key=key)[0])(both)
 
 
@@ -83,22 +83,22 @@ def bare(rows: int, steps: int) -> Callable[[int], object]:
 
 def times(console: Console, particles: int, repeats: int) -> None:
     both, data = networks(), batch()
-    few = mcfo.mcfo(particles, proposal_particles=10, theta="filter-score-draws-4")
+    few = mcfo.objectives.mcfo(particles, proposal_particles=10, theta="filter-score-draws-4")
     objectives = {
-        "MCFO": mcfo.mcfo(particles),
-        "MCFO, accumulated": mcfo.mcfo(particles, frugal=True),
-        "MCFO, DReG": mcfo.mcfo(particles, phi="dreg"),
-        "MCFO, DReG, fixed lag": mcfo.mcfo(particles, theta="fisher-lag-2", phi="dreg"),
-        "NASMC": mcfo.nasmc(particles),
-        "MCFO, 10 for phi": mcfo.mcfo(particles, proposal_particles=10),
+        "MCFO": mcfo.objectives.mcfo(particles),
+        "MCFO, accumulated": mcfo.objectives.mcfo(particles, frugal=True),
+        "MCFO, DReG": mcfo.objectives.mcfo(particles, phi="dreg"),
+        "MCFO, DReG, fixed lag": mcfo.objectives.mcfo(particles, theta="fisher-lag-2", phi="dreg"),
+        "NASMC": mcfo.objectives.nasmc(particles),
+        "MCFO, 10 for phi": mcfo.objectives.mcfo(particles, proposal_particles=10),
         "the same, theta through 4": few,
-        "AESMC": mcfo.aesmc(particles),
+        "AESMC": mcfo.objectives.aesmc(particles),
     }
     cases: dict[str, Callable[[int], object]] = {
         name: (lambda repeat, one=one: gradient(one, both, data, jax.random.key(repeat)))
         for name, one in objectives.items()
     }
-    rows = SEQUENCES * particles
+    rows = SERIES * particles
     cases["bare, in steps"] = bare(rows, STEPS)
     cases["bare, all at once"] = bare(rows * STEPS, 1)
     spent: dict[str, list[float]] = {name: [] for name in cases}
@@ -110,7 +110,7 @@ def times(console: Console, particles: int, repeats: int) -> None:
                 spent[name].append(time.perf_counter() - begun)
     medians = {name: float(np.median(values)) for name, values in spent.items()}
     table = Table(
-        title=f"A training step, {SEQUENCES} videos, {STEPS} frames, K = {particles}",
+        title=f"A training step, {SERIES} videos, {STEPS} frames, K = {particles}",
         caption="median of interleaved runs; speed as a share of the bare multiplications",
     )
     for title in ("", "ms", "middle half, ms", "of bare, in steps", "of bare, all at once"):
@@ -136,10 +136,10 @@ def draws(console: Console, keys: int = 32) -> None:
         stacked = np.stack([np.asarray(one) for one in samples])
         return float(stacked.var(axis=0, ddof=1).sum()), float(np.linalg.norm(stacked.mean(axis=0)))
 
-    whole, norm = norms(mcfo.mcfo(100, proposal_particles=10))
+    whole, norm = norms(mcfo.objectives.mcfo(100, proposal_particles=10))
     console.print(f"Gradient of theta, K = 100: norm {norm:.3g}, deviation {np.sqrt(whole):.3g} over {keys} keys")
     for count in (1, 4, 16):
-        objective = mcfo.mcfo(100, proposal_particles=10, theta=f"filter-score-draws-{count}")
+        objective = mcfo.objectives.mcfo(100, proposal_particles=10, theta=f"filter-score-draws-{count}")
         few, _ = norms(objective)
         console.print(f"  through {count:>2}: variance {few / whole:.2f} times that through all")
 
@@ -151,7 +151,7 @@ def memory(console: Console) -> None:
         needed = []
         for steps in (20, 80):
             data = batch(steps)
-            lowered = gradient.lower(mcfo.mcfo(particles, frugal=frugal), both, data, jax.random.key(0))
+            lowered = gradient.lower(mcfo.objectives.mcfo(particles, frugal=frugal), both, data, jax.random.key(0))
             needed.append(lowered.compile().compiled.memory_analysis().temp_size_in_bytes / 1e6)
         console.print(f"K = {particles}: temporaries {needed[0]:.0f} MB at T = 20, {needed[1]:.0f} MB at T = 80")
     videos = mcfo.stack([jax.tree.map(lambda array: array[0], batch())] * 500)

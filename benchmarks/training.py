@@ -13,9 +13,9 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfo
-from mcfo.training.devices import cores
-from mcfo.training.parameters import Modules
-from mcfo.training.trainer import Trainer
+from mcfo.learning.devices import cores
+from mcfo.learning.parameters import Modules
+from mcfo.learning.trainer import Trainer
 
 REPEATS = 15
 WORKLOADS = {
@@ -43,9 +43,9 @@ def main() -> None:
 
 
 def _measure(*, batch: int, steps: int, particles: int, seeds: int) -> dict[int, np.ndarray]:
-    truth = mcfo.LinearGaussian.scalar(0.9, 1.2, emission_variance=0.01)
+    truth = mcfo.models.LinearGaussian.scalar(0.9, 1.2, emission_variance=0.01)
     series = [
-        mcfo.Sequence.from_values(mcfo.simulate(truth, steps, key=jax.random.key(n))[1], number=n) for n in range(40)
+        mcfo.Series.from_values(mcfo.simulate(truth, steps, key=jax.random.key(n))[1], series_id=n) for n in range(40)
     ]
     data = mcfo.stack(series)
     updates = max(1, 200_000 // (batch * steps * particles * seeds))
@@ -54,8 +54,8 @@ def _measure(*, batch: int, steps: int, particles: int, seeds: int) -> dict[int,
         settings = mcfo.Settings(
             steps=10**6, batch=batch, seeds=tuple(range(seeds)), log_every=updates, devices=devices
         )
-        modules = Modules(truth, mcfo.AffineGaussian.optimal(truth))
-        trainer = Trainer(mcfo.mcfo(particles, phi="dreg"), modules, data, None, settings)
+        modules = Modules(truth, mcfo.proposals.AffineGaussian.optimal(truth))
+        trainer = Trainer(mcfo.objectives.mcfo(particles, phi="dreg"), modules, data, None, settings)
         state, _ = trainer.advance(trainer.start())
         trainers[devices] = [trainer, state]
     times = {devices: [] for devices in trainers}

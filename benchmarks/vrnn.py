@@ -30,21 +30,21 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfo
-from mcfo.catalogue.entries import make
+from mcfo.catalogue.registry import make
 from mcfo.gradients.rules import DEVICES
+from mcfo.inference.evaluation import evaluation_sampler, series_scores
+from mcfo.learning.devices import cores, everywhere, make_mesh
+from mcfo.learning.parameters import Modules, named_arrays
+from mcfo.learning.step import compiled
+from mcfo.learning.trainer import Trainer
 from mcfo.smc.filter import inherit
 from mcfo.smc.frames import frames, step_key
 from mcfo.smc.keys import keys_of
-from mcfo.training.devices import cores, everywhere, make_mesh
-from mcfo.training.evaluation import evaluation_sampler, series_scores
-from mcfo.training.parameters import Modules, named_arrays
-from mcfo.training.step import compiled
-from mcfo.training.trainer import Trainer
 
 KEYS, PARTICLES, STEPS = 88, 10, 200
 HIDDEN = LATENT = UNITS = 64
 BATCHES = (4, 16)
-OBJECTIVES = {"mcfo": mcfo.mcfo(PARTICLES), "aesmc": mcfo.aesmc(PARTICLES)}
+OBJECTIVES = {"mcfo": mcfo.objectives.mcfo(PARTICLES), "aesmc": mcfo.objectives.aesmc(PARTICLES)}
 CHECKED_ROLLS, CHECKED_STEPS = 4, 50
 EVALUATED_ROLLS, EVALUATED_STEPS, EVALUATED_PARTICLES = 8, 100, 500
 LAYERS = {
@@ -93,12 +93,12 @@ def counts() -> list[int]:
     return sorted({1, cores()})
 
 
-def rolls(count: int = max(BATCHES), steps: int = STEPS) -> mcfo.Sequence:
+def rolls(count: int = max(BATCHES), steps: int = STEPS) -> mcfo.Series:
     values = np.random.default_rng(0).random((count, steps, KEYS)) < 0.05
-    return mcfo.stack([mcfo.Sequence.from_values(one.astype(np.int32), number=n) for n, one in enumerate(values)])
+    return mcfo.stack([mcfo.Series.from_values(one.astype(np.int32), series_id=n) for n, one in enumerate(values)])
 
 
-def part(data: mcfo.Sequence, count: int, steps: int) -> mcfo.Sequence:
+def part(data: mcfo.Series, count: int, steps: int) -> mcfo.Series:
     """The first rolls, up to a step."""
     some = jax.tree.map(lambda array: array[:count], data)
     return eqx.tree_at(lambda s: s.observations, some, some.observations[:, :steps])
@@ -113,7 +113,7 @@ def networks() -> Modules:
 class Peer:
     """A PyTorch process that begins with our networks, our rolls and our random numbers."""
 
-    def __init__(self, python: Path, threads: list[int], folder: Path, modules: Modules, data: mcfo.Sequence):
+    def __init__(self, python: Path, threads: list[int], folder: Path, modules: Modules, data: mcfo.Series):
         self.threads, self._folder = threads, folder
         start = folder / "start.npz"
         noise, offsets = random_numbers(modules, part(data, CHECKED_ROLLS, CHECKED_STEPS))
@@ -143,11 +143,11 @@ class Peer:
         self._process.wait()
 
 
-def random_numbers(modules: Modules, data: mcfo.Sequence) -> tuple[np.ndarray, np.ndarray]:
+def random_numbers(modules: Modules, data: mcfo.Series) -> tuple[np.ndarray, np.ndarray]:
     """The noise of all particles and the offset of the resampling that our filter draws; time is in front."""
 
-    def one(sequence: mcfo.Sequence) -> Any:
-        keys = jax.vmap(lambda frame: keys_of(step_key(jax.random.key(0), frame)))(frames(modules.proposal, sequence))
+    def one(series: mcfo.Series) -> Any:
+        keys = jax.vmap(lambda frame: keys_of(step_key(jax.random.key(0), frame)))(frames(modules.proposal, series))
         noise = jax.vmap(lambda key: jax.random.normal(key, (PARTICLES, LATENT)))(keys.noise)
         return noise, jax.vmap(jax.random.uniform)(keys.resampling)
 
@@ -155,7 +155,7 @@ def random_numbers(modules: Modules, data: mcfo.Sequence) -> tuple[np.ndarray, n
     return np.asarray(noise), np.asarray(offsets)
 
 
-def agreement(console: Console, peer: Peer, name: str, modules: Modules, data: mcfo.Sequence) -> dict[str, float]:
+def agreement(console: Console, peer: Peer, name: str, modules: Modules, data: mcfo.Series) -> dict[str, float]:
     """How far ours and PyTorch's are apart where all random numbers are the same."""
     some = part(data, CHECKED_ROLLS, CHECKED_STEPS)
 
@@ -192,7 +192,7 @@ def interleaved(cases: Cases, repeats: int) -> dict[str, list[float]]:
 
 
 def training(
-    console: Console, name: str, batch: int, modules: Modules, data: mcfo.Sequence, peer: Peer | None, repeats: int
+    console: Console, name: str, batch: int, modules: Modules, data: mcfo.Series, peer: Peer | None, repeats: int
 ) -> dict[str, Any]:
     cases: Cases = {_devices(count): updates(name, batch, modules, data, count) for count in counts()}
     if peer is not None:
@@ -211,13 +211,13 @@ def training(
     return {"objective": name, "batch": batch, "seconds": medians, "times_as_fast_as_torch": ratios}
 
 
-def updates(name: str, batch: int, modules: Modules, data: mcfo.Sequence, devices: int) -> Callable[[], object]:
+def updates(name: str, batch: int, modules: Modules, data: mcfo.Series, devices: int) -> Callable[[], object]:
     """One update after the other, by the code that `fit` runs."""
     settings = mcfo.Settings(
         steps=10**6,
         batch=batch,
         learning_rate=1e-3,
-        fixed=("model.centre", "proposal.centre"),
+        fixed=("model.center", "proposal.center"),
         log_every=1,
         devices=devices,
     )
@@ -232,7 +232,7 @@ def updates(name: str, batch: int, modules: Modules, data: mcfo.Sequence, device
 
 
 def evaluation(
-    console: Console, devices: int, modules: Modules, data: mcfo.Sequence, repeats: int
+    console: Console, devices: int, modules: Modules, data: mcfo.Series, repeats: int
 ) -> dict[str, float | int]:
     """The time of an evaluation, and of some of what it consists of, each in a scan of its own."""
     batch = part(data, EVALUATED_ROLLS, EVALUATED_STEPS)
@@ -262,10 +262,10 @@ def evaluation(
     return {"devices": devices, "ratio": whole / least, **medians}
 
 
-def shared(function: Callable[[mcfo.Sequence], Any], mesh: Any) -> Callable[[mcfo.Sequence], Any]:
+def shared(function: Callable[[mcfo.Series], Any], mesh: Any) -> Callable[[mcfo.Series], Any]:
     """The function of a batch whose rolls the devices share."""
 
-    def total(batch: mcfo.Sequence) -> Any:
+    def total(batch: mcfo.Series) -> Any:
         sums = jax.tree.map(jnp.sum, function(batch))
         return jax.lax.psum(sums, DEVICES) if mesh.size > 1 else sums
 
@@ -277,7 +277,7 @@ def operations() -> int:
     return 2 * rows * sum(before * after for shapes in LAYERS.values() for before, after in shapes)
 
 
-def bare(batch: mcfo.Sequence) -> jax.Array:
+def bare(batch: mcfo.Series) -> jax.Array:
     """The multiplications of all particles, step by step, each by the result of the one before."""
     rows = len(batch.observations) * EVALUATED_PARTICLES
     shapes = [shape for network in LAYERS.values() for shape in network]
@@ -295,7 +295,7 @@ def bare(batch: mcfo.Sequence) -> jax.Array:
     return jax.lax.scan(body, start, jnp.arange(EVALUATED_STEPS, dtype=jnp.float32))[0]
 
 
-def random_alone(batch: mcfo.Sequence) -> jax.Array:
+def random_alone(batch: mcfo.Series) -> jax.Array:
     """The noise of all particles and the offset of the resampling, from each step's own key."""
     keys = jax.random.split(jax.random.key(0), (EVALUATED_STEPS, len(batch.observations)))
 
@@ -308,7 +308,7 @@ def random_alone(batch: mcfo.Sequence) -> jax.Array:
     return jax.lax.scan(body, start, keys)[0]
 
 
-def gathers_alone(batch: mcfo.Sequence) -> Any:
+def gathers_alone(batch: mcfo.Series) -> Any:
     """The ancestors' memories, output and cell of the LSTM, for all particles."""
     shape = len(batch.observations), EVALUATED_PARTICLES
     ancestors = jnp.sort(jax.random.randint(jax.random.key(0), (EVALUATED_STEPS, *shape), 0, EVALUATED_PARTICLES))

@@ -40,19 +40,19 @@ def regressors(count: int) -> np.ndarray:
     return np.column_stack([decades, decades**2, np.cos(angles), np.sin(angles)])
 
 
-def start(values: np.ndarray, inputs: np.ndarray) -> mcfo.LinearGaussian:
+def start(values: np.ndarray, inputs: np.ndarray) -> mcfo.models.LinearGaussian:
     """Trend and seasons by least squares; around them an autoregression, seen through noise."""
     known = ~np.isnan(values)
     design = np.column_stack([np.ones(len(inputs)), inputs])[known]
     coefficients, *_ = np.linalg.lstsq(design, values[known], rcond=None)
     variance = float(np.var(values[known] - design @ coefficients))
-    return mcfo.LinearGaussian(
+    return mcfo.models.LinearGaussian(
         initial_mean=0.0,
-        initial_covariance=variance,
+        initial_noise=variance,
         transition_matrix=0.9,
-        transition_covariance=0.1 * variance,
+        transition_noise=0.1 * variance,
         emission_matrix=1.0,
-        emission_covariance=0.5 * variance,
+        emission_noise=0.5 * variance,
         emission_offset=coefficients[:1],
         emission_inputs=coefficients[None, 1:],
     )
@@ -63,9 +63,9 @@ def learn(values: np.ndarray, inputs: np.ndarray, *, steps: int = 150, particles
     model = start(values, inputs)
     return mcfo.fit(
         model,
-        mcfo.LocallyOptimal(model),
-        [mcfo.Sequence.from_values(values, inputs=inputs)],
-        objective=mcfo.mcfo(particles, theta="fisher-lag-30"),
+        mcfo.proposals.LocallyOptimal(model),
+        [mcfo.Series.from_values(values, inputs=inputs)],
+        objective=mcfo.objectives.mcfo(particles, theta="fisher-lag-30"),
         steps=steps,
         learning_rate=0.02,
         schedule="cosine",
@@ -76,21 +76,21 @@ def learn(values: np.ndarray, inputs: np.ndarray, *, steps: int = 150, particles
 def main(picture: str | None = None) -> None:
     values, dates = concentrations()
     inputs, split = regressors(len(values)), len(values) - HELD_OUT
-    sequence = mcfo.Sequence.from_values(values[:split], inputs=inputs[:split])
+    series = mcfo.Series.from_values(values[:split], inputs=inputs[:split])
     fitted = learn(values[:split], inputs[:split])
-    model, proposal = fitted.model, mcfo.LocallyOptimal(fitted.model)
-    trace = mcfo.SMC(500)(model, proposal, sequence, key=jax.random.key(0), history=True)
+    model, proposal = fitted.model, mcfo.proposals.LocallyOptimal(fitted.model)
+    trace = mcfo.SMC(500)(model, proposal, series, key=jax.random.key(0), history=True)
     before = start(values[:split], inputs[:split])
     for name, one in (("before", before), ("after learning", model)):
-        print(f"exact log-likelihood {name:15s} {float(mcfo.kalman_filter(one, sequence).log_evidence):10.2f}")
+        print(f"exact log-likelihood {name:15s} {float(mcfo.kalman_filter(one, series).log_evidence):10.2f}")
     print(f"by {trace.particle_count} particles {'':19s} {float(trace.log_evidence):10.2f}")
-    paths = mcfo.backward_simulation(model, trace, sequence, 200, key=jax.random.key(1)).latents
+    paths = mcfo.smc.backward_simulation(model, trace, series, 200, key=jax.random.key(1)).latents
     gaps = np.isnan(values[:split])
-    exact = np.asarray(mcfo.kalman_smoother(model, sequence).mean)[:, 0]
+    exact = np.asarray(mcfo.kalman_smoother(model, series).mean)[:, 0]
     missed = np.abs(np.asarray(paths).mean(axis=1)[:, 0] - exact)[gaps]
     print(f"{gaps.sum()} missing weeks filled, at most {missed.max():.3f} ppm from the exact smoother.")
-    future = mcfo.forecast(
-        model, proposal, sequence, steps=HELD_OUT, draws=1000, inputs=inputs[split:], key=jax.random.key(2)
+    future = mcfo.inference.forecast_series(
+        model, proposal, series, steps=HELD_OUT, draws=1000, inputs=inputs[split:], key=jax.random.key(2)
     )
     low, high = np.asarray(future.quantiles((0.05, 0.95)))[..., 0]
     inside = np.mean((values[split:] >= low) & (values[split:] <= high))
@@ -101,7 +101,7 @@ def main(picture: str | None = None) -> None:
         _draw(picture, values, dates, split, drawn, future)
 
 
-def filled(model: mcfo.LinearGaussian, inputs: jax.Array, paths: jax.Array, *, key: jax.Array) -> np.ndarray:
+def filled(model: mcfo.models.LinearGaussian, inputs: jax.Array, paths: jax.Array, *, key: jax.Array) -> np.ndarray:
     """What would have been measured, for every smoothed path."""
     means = jax.vmap(lambda latents, now: jax.vmap(lambda z: model.emission_mean(z, now))(latents))(paths, inputs)
     noise = jnp.sqrt(model.emission_noise.matrix[0, 0]) * jax.random.normal(key, means.shape)
@@ -112,7 +112,7 @@ def _draw(picture: str, values: np.ndarray, dates: np.ndarray, split: int, drawn
     figure, axes = plt.subplot_mosaic("AA;BC", figsize=(10, 6.5), layout="constrained")
     axes["A"].plot(dates, values, color="black", lw=0.8)
     axes["A"].axvspan(dates[split], dates[-1], color="0.92", lw=0, zorder=0)
-    axes["A"].set_title("CO₂ over Mauna Loa; grey: held out")
+    axes["A"].set_title("CO₂ over Mauna Loa; gray: held out")
     early = slice(0, 340)
     low, high = np.quantile(drawn[early], [0.05, 0.95], axis=1)
     axes["B"].fill_between(dates[early], low, high, color="#08519c", alpha=0.25, lw=0, label="90 %")

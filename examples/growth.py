@@ -36,8 +36,8 @@ class Shifted(mcfo.Proposal):
 
     pull: float = 0.5
 
-    def encode(self, sequence):
-        return jnp.sqrt(jnp.maximum(20 * sequence.observations, 0.0))
+    def encode(self, series):
+        return jnp.sqrt(jnp.maximum(20 * series.observations, 0.0))
 
     def initial(self, prior, context):
         return self.step(prior, None, context)
@@ -52,12 +52,12 @@ def main(picture: str | None = None) -> None:
     latents, observations = mcfo.simulate(model, 60, key=jax.random.key(2))
     values = np.array(observations)
     values[25:30] = np.nan
-    sequence = mcfo.Sequence.from_values(values)
+    series = mcfo.Series.from_values(values)
     sampler = mcfo.SMC(2000)
-    for proposal in (mcfo.Bootstrap(), Shifted()):
-        trace = sampler(model, proposal, sequence, key=jax.random.key(0), history=True)
+    for proposal in (mcfo.proposals.Bootstrap(), Shifted()):
+        trace = sampler(model, proposal, series, key=jax.random.key(0), history=True)
         print(f"{type(proposal).__name__:10s} mean ESS {float(trace.record.ess.mean()):6.0f}   {mcfo.describe(trace)}")
-    paths = mcfo.backward_simulation(model, trace, sequence, 300, key=jax.random.key(1))
+    paths = mcfo.smc.backward_simulation(model, trace, series, 300, key=jax.random.key(1))
     if picture:
         _draw(picture, latents[:, 0], paths.latents[..., 0])
 

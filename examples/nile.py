@@ -39,15 +39,15 @@ def flow() -> np.ndarray:
     return table["volume"].to_numpy(float)
 
 
-def local_level(noise, level) -> mcfo.LinearGaussian:
+def local_level(noise, level) -> mcfo.models.LinearGaussian:
     """x_t = z_t + N(0, noise), z_t = z_t-1 + N(0, level)."""
-    return mcfo.LinearGaussian(
+    return mcfo.models.LinearGaussian(
         initial_mean=INITIAL[0],
-        initial_covariance=INITIAL[1],
+        initial_noise=INITIAL[1],
         transition_matrix=1.0,
-        transition_covariance=level,
+        transition_noise=level,
         emission_matrix=1.0,
-        emission_covariance=noise,
+        emission_noise=noise,
     )
 
 
@@ -71,9 +71,9 @@ def learn(values: np.ndarray, *, steps: int = 600, particles: int = 300, seed: i
     start = local_level(noise=5000.0, level=10000.0)
     return mcfo.fit(
         start,
-        mcfo.AffineGaussian.optimal(start),
-        [mcfo.Sequence.from_values(values)],
-        objective=mcfo.mcfo(particles, theta="fisher", phi="dreg"),
+        mcfo.proposals.AffineGaussian.optimal(start),
+        [mcfo.Series.from_values(values)],
+        objective=mcfo.objectives.mcfo(particles, theta="fisher", phi="dreg"),
         steps=steps,
         learning_rate=0.03,
         average=0.5,
@@ -85,18 +85,18 @@ def learn(values: np.ndarray, *, steps: int = 600, particles: int = 300, seed: i
 
 def main(picture: str | None = None) -> None:
     values = flow()
-    sequence = mcfo.Sequence.from_values(values)
+    series = mcfo.Series.from_values(values)
     exact, fitted = exact_maximum(values), learn(values)
     found = {name: float(value) for name, value in variances(fitted.model).items()}
-    log_likelihood = float(mcfo.kalman_filter(fitted.model, sequence).log_evidence)
+    log_likelihood = float(mcfo.kalman_filter(fitted.model, series).log_evidence)
     print(f"{'':12s} {'noise':>9s} {'level':>9s} {'exact log-likelihood':>21s}")
     print(f"{'mcfo':12s} {found['noise']:9.0f} {found['level']:9.0f} {log_likelihood:21.3f}")
     print(f"{'statsmodels':12s} {exact.noise:9.0f} {exact.level:9.0f} {exact.log_likelihood:21.3f}")
     trace = mcfo.SMC(2000)(
-        fitted.model, mcfo.LocallyOptimal(fitted.model), sequence, key=jax.random.key(1), history=True
+        fitted.model, mcfo.proposals.LocallyOptimal(fitted.model), series, key=jax.random.key(1), history=True
     )
-    paths = mcfo.backward_simulation(fitted.model, trace, sequence, 1000, key=jax.random.key(2))
-    truth = mcfo.kalman_smoother(fitted.model, sequence)
+    paths = mcfo.smc.backward_simulation(fitted.model, trace, series, 1000, key=jax.random.key(2))
+    truth = mcfo.kalman_smoother(fitted.model, series)
     gap = float(jnp.max(jnp.abs(paths.mean() - truth.mean))) / np.ptp(values)
     print(f"Smoothed levels: at most {gap:.2%} of the range of the series from the exact ones.")
     if picture:
@@ -121,11 +121,11 @@ def _draw(picture: str, values: np.ndarray, fitted, exact: Maximum, paths: jax.A
 
 def _draw_likelihood(axis, values: np.ndarray, fitted, exact: Maximum) -> None:
     """The exact likelihood around its maximum, and the way there."""
-    sequence = mcfo.Sequence.from_values(values)
+    series = mcfo.Series.from_values(values)
     noise, level = np.geomspace(4000, 30000, 40), np.geomspace(200, 15000, 40)
     at = jax.jit(
         jax.vmap(
-            jax.vmap(lambda r, q: mcfo.kalman_filter(local_level(r, q), sequence).log_evidence, (None, 0)), (0, None)
+            jax.vmap(lambda r, q: mcfo.kalman_filter(local_level(r, q), series).log_evidence, (None, 0)), (0, None)
         )
     )
     below = exact.log_likelihood - np.asarray(at(noise, level))

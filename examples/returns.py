@@ -34,13 +34,13 @@ def returns() -> tuple[np.ndarray, np.ndarray]:
 
 def learn(known: np.ndarray, *, steps: int = 300, particles: int = 100):
     """Maximum likelihood by Fisher's identity; the years are taken for series of their own, some at each step."""
-    years = [mcfo.Sequence.from_values(known[max(0, end - YEAR) : end]) for end in range(len(known), 0, -YEAR)]
-    model = mcfo.StochasticVolatility(level=float(np.log(known.var())), persistence=0.97, scale=0.2, degrees=8.0)
+    years = [mcfo.Series.from_values(known[max(0, end - YEAR) : end]) for end in range(len(known), 0, -YEAR)]
+    model = mcfo.models.StochasticVolatility(level=float(np.log(known.var())), persistence=0.97, scale=0.2, degrees=8.0)
     return mcfo.fit(
         model,
-        mcfo.Bootstrap(),
+        mcfo.proposals.Bootstrap(),
         years,
-        objective=mcfo.bootstrap(particles, theta="fisher-lag-50"),
+        objective=mcfo.objectives.bootstrap(particles, theta="fisher-lag-50"),
         steps=steps,
         batch=5,
         learning_rate=0.02,
@@ -60,7 +60,7 @@ def main(picture: str | None = None) -> None:
         f"freedom {float(degrees[0]):.1f}"
     )
     result = mcfo.evaluate_rolling(
-        model, fitted.proposal, mcfo.Sequence.from_values(values), first=split + 1, key=jax.random.key(0)
+        model, fitted.proposal, mcfo.Series.from_values(values), first=split + 1, key=jax.random.key(0)
     )
     scores = result.scores[0]
     print(f"{scores.forecasts} held-out days, forecast one day ahead:")
@@ -82,17 +82,17 @@ def constant_variance(values: np.ndarray, split: int) -> tuple[float, float, flo
 
 
 def _draw(picture: str, values: np.ndarray, dates: np.ndarray, split: int, model, result) -> None:
-    sequence = mcfo.Sequence.from_values(values)
-    trace = mcfo.SMC(500)(model, mcfo.Bootstrap(), sequence, key=jax.random.key(1), history=True)
-    laws = mcfo.fixed_lag(trace, 20)
+    series = mcfo.Series.from_values(values)
+    trace = mcfo.SMC(500)(model, mcfo.proposals.Bootstrap(), series, key=jax.random.key(1), history=True)
+    laws = mcfo.smc.fixed_lag(trace, 20)
     mean, spread = laws.mean()[:, 0], jnp.sqrt(laws.variance()[:, 0])
     yearly = np.sqrt(YEAR)
     figure, axes = plt.subplots(3, 1, figsize=(9, 8), layout="constrained", height_ratios=(1, 1.1, 1))
     axes[0].plot(dates, values, color="0.35", lw=0.4)
     axes[0].set(ylabel="return, %", title="S&P 500, daily")
-    low, centre, high = (yearly * np.exp(np.asarray(mean + sign * 1.645 * spread) / 2) for sign in (-1, 0, 1))
+    low, center, high = (yearly * np.exp(np.asarray(mean + sign * 1.645 * spread) / 2) for sign in (-1, 0, 1))
     axes[1].fill_between(dates, low, high, color="#08519c", alpha=0.3, lw=0, label="90 %")
-    axes[1].plot(dates, centre, color="#08519c", lw=0.9, label="volatility")
+    axes[1].plot(dates, center, color="#08519c", lw=0.9, label="volatility")
     axes[1].axvspan(dates[split], dates[-1], color="0.93", lw=0, zorder=0, label="held out")
     axes[1].set(yscale="log", ylabel="% a year", title="Volatility given the days up to 20 later")
     axes[1].set_yticks([5, 10, 20, 40, 80], ["5", "10", "20", "40", "80"])

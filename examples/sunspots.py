@@ -82,9 +82,9 @@ def learn(model: mcfo.Model, known: np.ndarray, *, steps: int = 400, particles: 
     """Maximum likelihood by Fisher's identity with a fixed lag."""
     return mcfo.fit(
         model,
-        mcfo.Bootstrap(),
-        [mcfo.Sequence.from_values(known)],
-        objective=mcfo.bootstrap(particles, theta="fisher-lag-30"),
+        mcfo.proposals.Bootstrap(),
+        [mcfo.Series.from_values(known)],
+        objective=mcfo.objectives.bootstrap(particles, theta="fisher-lag-30"),
         steps=steps,
         learning_rate=0.02,
         average=0.3,
@@ -97,15 +97,15 @@ def main(picture: str | None = None) -> None:
     typical = float(np.log(values[:split].mean()))
     models = {
         "cycle, negative binomial": Cycle(level=typical - 0.3),
-        "autoregression, Poisson": mcfo.PoissonCounts(level=typical, persistence=0.8, scale=0.5),
+        "autoregression, Poisson": mcfo.models.PoissonCounts(level=typical, persistence=0.8, scale=0.5),
     }
-    sequence, found = mcfo.Sequence.from_values(values), {}
+    series, found = mcfo.Series.from_values(values), {}
     print(f"{HELD_OUT} held-out years, means over all origins")
     print(f"{'':26s} {'ahead':>5s} {'log score':>10s} {'CRPS':>7s} {'in 50 %':>8s} {'in 90 %':>8s}")
     for name, model in models.items():
         fitted = learn(model, values[:split])
         result = mcfo.evaluate_rolling(
-            fitted.model, fitted.proposal, sequence, horizon=AHEAD, first=split + 1, key=jax.random.key(0)
+            fitted.model, fitted.proposal, series, horizon=AHEAD, first=split + 1, key=jax.random.key(0)
         )
         found[name] = fitted.model, result
         for one in (result.scores[0], result.scores[-1]):
@@ -121,8 +121,8 @@ def main(picture: str | None = None) -> None:
 
 def _draw(picture: str, values: np.ndarray, years: np.ndarray, split: int, found: dict) -> None:
     model, _ = found["cycle, negative binomial"]
-    future = mcfo.forecast(
-        model, mcfo.Bootstrap(), mcfo.Sequence.from_values(values), steps=22, draws=4000, key=jax.random.key(2)
+    future = mcfo.inference.forecast_series(
+        model, mcfo.proposals.Bootstrap(), mcfo.Series.from_values(values), steps=22, draws=4000, key=jax.random.key(2)
     )
     figure, (above, left) = plt.subplots(2, 1, figsize=(9, 6.2), layout="constrained")
     above.plot(years, values, color="black", lw=0.9, marker=".", ms=3, label="observed")
@@ -133,11 +133,11 @@ def _draw(picture: str, values: np.ndarray, years: np.ndarray, split: int, found
     above.plot(coming, future.mean[:, 0], color="#08519c", lw=1.6, label="expected")
     above.set(title="Sunspot numbers, and the two cycles to come", ylabel="a year")
     held_out = np.arange(split, len(values))
-    for name, colour in (("cycle, negative binomial", "#08519c"), ("autoregression, Poisson", "#d94801")):
+    for name, color in (("cycle, negative binomial", "#08519c"), ("autoregression, Poisson", "#d94801")):
         of_series = found[name][1].series[0]
         bands, when = np.asarray(of_series.quantiles[held_out, 0, :, 0]), years[held_out]
-        left.fill_between(when, bands[:, 0], bands[:, 4], color=colour, alpha=0.15, lw=0)
-        left.plot(when, bands[:, 2], color=colour, lw=1.5, label=f"{name}: median and 90 %")
+        left.fill_between(when, bands[:, 0], bands[:, 4], color=color, alpha=0.15, lw=0)
+        left.plot(when, bands[:, 2], color=color, lw=1.5, label=f"{name}: median and 90 %")
     left.plot(years[split:], values[split:], color="black", lw=0, marker=".", ms=5, label="observed")
     left.set(title="Held out: each year forecast the year before", ylabel="a year", ylim=(0, 2 * values.max()))
     for axis in (above, left):

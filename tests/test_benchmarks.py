@@ -92,8 +92,8 @@ def test_the_exact_evidence_is_that_of_our_kalman_filter():
     import mcfo
 
     values = observations(3, 20)
-    model = mcfo.LinearGaussian.scalar(COEFFICIENT, 1.0, initial_mean=0.0)
-    series = [mcfo.Sequence.from_values(np.float64(row)[:, None]) for row in values]
+    model = mcfo.models.LinearGaussian.scalar(COEFFICIENT, 1.0, initial_mean=0.0)
+    series = [mcfo.Series.from_values(np.float64(row)[:, None]) for row in values]
     ours = sum(float(mcfo.kalman_filter(model, one).log_evidence) for one in series)
     assert exact_log_evidence(values) == pytest.approx(ours, rel=1e-9)
 

@@ -17,11 +17,11 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 def test_the_nile_is_learned_as_well_as_by_the_exact_likelihood():
     nile = runpy.run_path(str(EXAMPLES / "nile.py"))
     values = nile["flow"]()
-    sequence = mcfo.Sequence.from_values(values)
+    series = mcfo.Series.from_values(values)
     exact, model = nile["exact_maximum"](values), nile["learn"](values).model
     found = {name: float(value) for name, value in nile["variances"](model).items()}
-    log_likelihood = float(mcfo.kalman_filter(model, sequence).log_evidence)
-    at_exact = mcfo.kalman_filter(nile["local_level"](exact.noise, exact.level), sequence)
+    log_likelihood = float(mcfo.kalman_filter(model, series).log_evidence)
+    at_exact = mcfo.kalman_filter(nile["local_level"](exact.noise, exact.level), series)
     # The same function of the same parameters, by two filters that share no code.
     assert float(at_exact.log_evidence) == pytest.approx(exact.log_likelihood, abs=1e-6)
     assert exact.log_likelihood - 0.1 < log_likelihood < exact.log_likelihood + 1e-6
@@ -32,15 +32,15 @@ def test_the_nile_is_learned_as_well_as_by_the_exact_likelihood():
     trusted.ssm.initialize_known(np.array([nile["INITIAL"][0]]), np.array([[nile["INITIAL"][1]]]))
     trusted.ssm.loglikelihood_burn = 0
     truth = trusted.smooth([found["noise"], found["level"]])
-    trace = mcfo.SMC(2000)(model, mcfo.LocallyOptimal(model), sequence, key=jax.random.key(1), history=True)
-    paths = mcfo.backward_simulation(model, trace, sequence, 1000, key=jax.random.key(2))
+    trace = mcfo.SMC(2000)(model, mcfo.proposals.LocallyOptimal(model), series, key=jax.random.key(1), history=True)
+    paths = mcfo.smc.backward_simulation(model, trace, series, 1000, key=jax.random.key(2))
     allowed = 0.02 * np.ptp(values)
     filtered, smoothed = trace.history.particles.mean()[:, 0], paths.mean()[:, 0]
     assert np.abs(filtered - truth.filtered_state[0]).max() < allowed
     assert np.abs(smoothed - truth.smoothed_state[0]).max() < allowed
     # Nothing learned fails the same test.
     begun = nile["local_level"](5000.0, 10000.0)
-    assert float(mcfo.kalman_filter(begun, sequence).log_evidence) < exact.log_likelihood - 0.1
+    assert float(mcfo.kalman_filter(begun, series).log_evidence) < exact.log_likelihood - 0.1
 
 
 @pytest.mark.slow
@@ -52,7 +52,7 @@ def test_volatility_is_forecast_and_constant_variance_is_beaten():
     scores = mcfo.evaluate_rolling(
         fitted.model,
         fitted.proposal,
-        mcfo.Sequence.from_values(values),
+        mcfo.Series.from_values(values),
         first=split + 1,
         key=jax.random.key(0),
     ).scores[0]

@@ -15,7 +15,7 @@ LAYERS = [
     "covariance",
     "networks",
     "reading",
-    "sequences",
+    "series",
     "data",
     "models",
     "proposals",

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from mcfo import SMC, Bootstrap, LinearGaussian, Sequence, random
+from mcfo import SMC, Series, random
+from mcfo.models import LinearGaussian
+from mcfo.proposals import Bootstrap
 
 KEYS = [jax.random.key(0), jax.random.fold_in(jax.random.key(2**31 + 5), 7)]
 DRAWS = ["normal", "uniform", "exponential"]
@@ -85,11 +87,11 @@ def test_few_particles_compile(particles, latent):
     identity = np.eye(latent)
     model = LinearGaussian(
         initial_mean=np.zeros(latent),
-        initial_covariance=identity,
+        initial_noise=identity,
         transition_matrix=identity,
-        transition_covariance=identity,
+        transition_noise=identity,
         emission_matrix=identity,
-        emission_covariance=identity,
+        emission_noise=identity,
     )
-    series = Sequence.from_values(np.zeros((3, latent)))
+    series = Series.from_values(np.zeros((3, latent)))
     assert jnp.isfinite(SMC(particles)(model, Bootstrap(), series, key=KEYS[0]).log_evidence)

@@ -30,7 +30,7 @@ def prepare(workload):
             return log_evidence(values[0], key)
         return jnp.sum(jax.vmap(log_evidence)(values, jax.random.split(key, len(values))))
 
-    return compile_filter(total, observations(workload["sequences"], workload["steps"]))
+    return compile_filter(total, observations(workload["series"], workload["steps"]))
 
 
 serve(prepare, "blackjax", "jax", "jaxlib")

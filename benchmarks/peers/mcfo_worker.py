@@ -12,43 +12,43 @@ from serving import COEFFICIENT, THREADS, Prepared, compile_filter, observations
 
 import mcfo
 from mcfo.gradients.rules import DEVICES
-from mcfo.training.devices import make_mesh
-from mcfo.training.step import shared_by_devices
+from mcfo.learning.devices import make_mesh
+from mcfo.learning.step import shared_by_devices
 
 if THREADS > 1:
     mcfo.use_every_core(THREADS)
 sys.path.append(str(Path(__file__).parents[1]))
 
 SCHEMES = {
-    "systematic": mcfo.Systematic,
-    "stratified": mcfo.Stratified,
-    "multinomial": mcfo.Multinomial,
-    "residual": mcfo.Residual,
+    "systematic": mcfo.resampling.Systematic,
+    "stratified": mcfo.resampling.Stratified,
+    "multinomial": mcfo.resampling.Multinomial,
+    "residual": mcfo.resampling.Residual,
 }
 OBJECTIVES = {
-    "mcfo-smc": lambda workload: mcfo.mcfo(workload["particles"]),
-    "mcfo-pimh": lambda workload: mcfo.mcfo(workload["particles"], sweeps=workload["sweeps"]),
+    "mcfo-smc": lambda workload: mcfo.objectives.mcfo(workload["particles"]),
+    "mcfo-pimh": lambda workload: mcfo.objectives.mcfo(workload["particles"], sweeps=workload["sweeps"]),
     # Resampled at every step, as the others are: so that a step of each does the same work forwards.
-    "fivo": lambda workload: mcfo.fivo(workload["particles"], criterion=mcfo.Always()),
+    "fivo": lambda workload: mcfo.objectives.fivo(workload["particles"], criterion=mcfo.resampling.Always()),
 }
 
 
 def model():
-    return mcfo.LinearGaussian.scalar(COEFFICIENT, 1.0, initial_mean=0.0)
+    return mcfo.models.LinearGaussian.scalar(COEFFICIENT, 1.0, initial_mean=0.0)
 
 
-def series(values):
-    return mcfo.stack([mcfo.Sequence.from_values(np.asarray(row)[:, None], number=n) for n, row in enumerate(values)])
+def make_series(values):
+    return mcfo.stack([mcfo.Series.from_values(np.asarray(row)[:, None], series_id=n) for n, row in enumerate(values)])
 
 
 def prepare_filter(workload):
-    sampler = mcfo.SMC(workload["particles"], SCHEMES[workload["scheme"]](), mcfo.Always())
-    values = observations(workload["sequences"], workload["steps"])
-    batch = series(values)
+    sampler = mcfo.SMC(workload["particles"], SCHEMES[workload["scheme"]](), mcfo.resampling.Always())
+    values = observations(workload["series"], workload["steps"])
+    batch = make_series(values)
 
     def total(values, key):
-        def one(sequence):
-            return sampler(model(), mcfo.Bootstrap(), sequence, key=key).log_evidence
+        def one(series):
+            return sampler(model(), mcfo.proposals.Bootstrap(), series, key=key).log_evidence
 
         given = eqx.tree_at(lambda s: s.observations, batch, values[..., None])
         if len(values) == 1:
@@ -60,8 +60,8 @@ def prepare_filter(workload):
 
 def prepare_learn(workload):
     objective = OBJECTIVES[workload["objective"]](workload)
-    batch = series(observations(workload["sequences"], workload["steps"]))
-    both = model(), mcfo.AffineGaussian.optimal(model())
+    batch = make_series(observations(workload["series"], workload["steps"]))
+    both = model(), mcfo.proposals.AffineGaussian.optimal(model())
 
     def step(both, batch, seed):
         def loss(both):
@@ -82,7 +82,7 @@ def prepare_learn(workload):
         # Read as NumPy's: to take an element of JAX's array would be a program of its own.
         loss, (of_model, of_proposal) = jax.block_until_ready(compiled(both, batch, np.int32(seed)))
         return {
-            "log_evidence": -workload["sequences"] * float(loss),
+            "log_evidence": -workload["series"] * float(loss),
             "model gradient": np.asarray(of_model.transition_matrix).item(),
             "proposal gradient": np.asarray(of_proposal.latent_weight).item(),
         }
@@ -94,7 +94,7 @@ def prepare_pendulum(workload):
     import pendulum
 
     both, data = pendulum.networks(), pendulum.batch()
-    objective = mcfo.mcfo(workload["particles"])
+    objective = mcfo.objectives.mcfo(workload["particles"])
     compiled = pendulum.gradient.lower(objective, both, data, jax.random.key(0)).compile()
 
     def call(seed):
@@ -107,7 +107,7 @@ def prepare_pendulum(workload):
 def prepare_vrnn(workload):
     import vrnn
 
-    update = vrnn.updates("mcfo", workload["sequences"], vrnn.networks(), vrnn.rolls(), THREADS)
+    update = vrnn.updates("mcfo", workload["series"], vrnn.networks(), vrnn.rolls(), THREADS)
 
     def call(seed):
         jax.block_until_ready(update())

@@ -1,4 +1,4 @@
-"""particles: Chopin's library on NumPy. One sequence at a time, in float64; it has no other way."""
+"""particles: Chopin's library on NumPy. One series at a time, in float64; it has no other way."""
 
 import numpy as np
 import particles
@@ -18,7 +18,7 @@ class LinearGaussian(state_space_models.StateSpaceModel):
 
 
 def prepare(workload):
-    values = observations(workload["sequences"], workload["steps"]).astype(np.float64)
+    values = observations(workload["series"], workload["steps"]).astype(np.float64)
     filters = [state_space_models.Bootstrap(ssm=LinearGaussian(), data=row) for row in values]
 
     def call(seed):

@@ -1,4 +1,4 @@
-"""Pyro's SMCFilter, eager PyTorch. It keeps no evidence, so the model adds it up; one sequence at a time."""
+"""Pyro's SMCFilter, eager PyTorch. It keeps no evidence, so the model adds it up; one series at a time."""
 
 import math
 
@@ -42,7 +42,7 @@ class Guide:
 
 
 def prepare(workload):
-    values = torch.tensor(observations(workload["sequences"], workload["steps"]))
+    values = torch.tensor(observations(workload["series"], workload["steps"]))
     particles = workload["particles"]
     pyro.enable_validation(False)
 

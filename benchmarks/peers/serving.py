@@ -38,15 +38,15 @@ class Prepared(NamedTuple):
     temporary: int | None = None
 
 
-def observations(sequences: int, steps: int) -> np.ndarray:
+def observations(series_list: int, steps: int) -> np.ndarray:
     """Series of the model, one row each; the same numbers in every worker."""
     random = np.random.default_rng(0)
-    latent = random.normal(size=sequences)
-    values = np.empty((sequences, steps))
+    latent = random.normal(size=series_list)
+    values = np.empty((series_list, steps))
     for step in range(steps):
         if step:
-            latent = COEFFICIENT * latent + random.normal(size=sequences)
-        values[:, step] = latent + random.normal(size=sequences)
+            latent = COEFFICIENT * latent + random.normal(size=series_list)
+        values[:, step] = latent + random.normal(size=series_list)
     return values.astype(np.float32)
 
 

@@ -1,4 +1,4 @@
-"""TensorFlow Probability's particle filter on JAX; many sequences are its batch dimension."""
+"""TensorFlow Probability's particle filter on JAX; many series are its batch dimension."""
 
 import jax.numpy as jnp
 from serving import COEFFICIENT, compile_filter, observations, serve
@@ -13,12 +13,12 @@ SCHEMES = {
 
 def prepare(workload):
     normal = tfp.distributions.Normal
-    sequences = workload["sequences"]
+    series_list = workload["series"]
 
     def total(values, key):
         increments = tfp.experimental.mcmc.particle_filter(
-            observations=values[0] if sequences == 1 else values.T,
-            initial_state_prior=normal(jnp.zeros(() if sequences == 1 else sequences), 1.0),
+            observations=values[0] if series_list == 1 else values.T,
+            initial_state_prior=normal(jnp.zeros(() if series_list == 1 else series_list), 1.0),
             transition_fn=lambda step, latent: normal(COEFFICIENT * latent, 1.0),
             observation_fn=lambda step, latent: normal(latent, 1.0),
             num_particles=workload["particles"],
@@ -30,7 +30,7 @@ def prepare(workload):
         )
         return jnp.sum(increments)
 
-    return compile_filter(total, observations(sequences, workload["steps"]))
+    return compile_filter(total, observations(series_list, workload["steps"]))
 
 
 serve(prepare, "tensorflow-probability", "jax", "jaxlib")

@@ -51,7 +51,7 @@ def log_normal(value, mean, log_scale):
 
 
 def resample(weights):
-    """Systematic, for each sequence."""
+    """Systematic, for each series."""
     particles = weights.shape[1]
     grid = (torch.arange(particles) + torch.rand(len(weights), 1)) / particles
     return torch.searchsorted(weights.cumsum(1), grid).clamp(max=particles - 1)
@@ -68,12 +68,12 @@ def extend(model, proposal, before, value, shape):
 
 
 def filter_(model, proposal, values, particles, *, through=False, history=None):
-    """log p̂ of each sequence; gradients go `through` the histories, or they are numbers."""
-    sequences, steps = values.shape
+    """log p̂ of each series; gradients go `through` the histories, or they are numbers."""
+    series_list, steps = values.shape
     total, weights, latents = 0.0, None, None
     for step in range(steps):
         before = None if weights is None else latents.gather(1, resample(weights))
-        new, log_weights = extend(model, proposal, before, values[:, step, None], (sequences, particles))
+        new, log_weights = extend(model, proposal, before, values[:, step, None], (series_list, particles))
         total = total + torch.logsumexp(log_weights, 1) - math.log(particles)
         weights = torch.softmax(log_weights.detach(), 1)
         latents = new if through else new.detach()
@@ -94,15 +94,15 @@ def fivo(model, proposal, values, particles, sweeps):
 
 def pimh(model, proposal, values, particles, sweeps):
     """All sweeps side by side without gradients; then one pass back over all steps of those that were accepted."""
-    sequences = len(values)
+    series_list = len(values)
     history = []
     with torch.no_grad():
         repeated = values.repeat_interleave(sweeps + 1, 0)
-        bounds = filter_(model, proposal, repeated, particles, history=history).view(sequences, sweeps + 1)
-        rows = torch.arange(sequences)
-        current = torch.zeros(sequences, dtype=torch.long)
+        bounds = filter_(model, proposal, repeated, particles, history=history).view(series_list, sweeps + 1)
+        rows = torch.arange(series_list)
+        current = torch.zeros(series_list, dtype=torch.long)
         for sweep in range(1, sweeps + 1):
-            accepted = torch.rand(sequences) < torch.exp(bounds[:, sweep] - bounds[rows, current])
+            accepted = torch.rand(series_list) < torch.exp(bounds[:, sweep] - bounds[rows, current])
             current = torch.where(accepted, torch.full_like(current, sweep), current)
         chosen = rows * (sweeps + 1) + current
     _, first, first_weights = (None if part is None else part[chosen] for part in history[0])
@@ -123,7 +123,7 @@ def pimh(model, proposal, values, particles, sweeps):
         for parameter in model.parameters():
             parameter.requires_grad_(True)
         loss = loss - fresh.sum()
-    return loss / sequences, bounds.mean(1).sum()
+    return loss / series_list, bounds.mean(1).sum()
 
 
 OBJECTIVES = {"mcfo-smc": smc, "mcfo-pimh": pimh, "fivo": fivo}

@@ -5,7 +5,7 @@ import itertools
 import torch
 from torch import nn
 
-SEQUENCES, STEPS, PIXELS, LATENT = 5, 20, 1024, 3
+SERIES, STEPS, PIXELS, LATENT = 5, 20, 1024, 3
 
 
 def mlp(*sizes):
@@ -32,7 +32,7 @@ class Networks(nn.Module):
 
 
 def resample(weights):
-    """Systematic, for each sequence."""
+    """Systematic, for each series."""
     particles = weights.shape[1]
     grid = (torch.arange(particles) + torch.rand(len(weights), 1)) / particles
     places = torch.searchsorted(weights.cumsum(1).contiguous(), grid.contiguous())
@@ -65,4 +65,4 @@ def step(networks, frames, particles):
 def problem():
     """Networks, and videos of noise."""
     torch.manual_seed(0)
-    return Networks(), (torch.rand(SEQUENCES, STEPS, PIXELS) < 0.05).float()
+    return Networks(), (torch.rand(SERIES, STEPS, PIXELS) < 0.05).float()

@@ -3,7 +3,7 @@
     python benchmarks/peers/torch_vrnn.py start.npz
 
 The file holds the networks' arrays by their names, the piano-rolls, and the random numbers of one run. Lines on
-standard input, `objective sequences threads`, are answered with the seconds of one update, so that benchmarks/vrnn.py
+standard input, `objective series threads`, are answered with the seconds of one update, so that benchmarks/vrnn.py
 can interleave it with its own. A line `check objective file.npz` is answered when the log-evidence of each roll and the
 gradients, at the given random numbers, stand in the file.
 """
@@ -41,7 +41,7 @@ class Model(nn.Module):
         self.cell = nn.LSTMCell(2 * units, hidden)
         self.prior_network = Layers(hidden, units, 2 * latent)
         self.emission_network = Layers(hidden + units, units, keys)
-        self.register_buffer("centre", torch.zeros(keys))
+        self.register_buffer("center", torch.zeros(keys))
 
 
 class Proposal(nn.Module):
@@ -49,7 +49,7 @@ class Proposal(nn.Module):
         super().__init__()
         self.encoder = Layers(keys, units, units)
         self.network = Layers(hidden + units, units, 2 * latent)
-        self.register_buffer("centre", torch.zeros(keys))
+        self.register_buffer("center", torch.zeros(keys))
 
 
 class Networks(nn.Module):
@@ -72,7 +72,7 @@ def normal(outputs, around=0.0):
 
 
 def resample(weights, offset):
-    """Systematic, for each sequence."""
+    """Systematic, for each series."""
     particles = weights.shape[1]
     grid = (torch.arange(particles) + offset[:, None]) / particles
     return torch.searchsorted(weights.cumsum(1), grid).clamp(max=particles - 1)
@@ -85,16 +85,16 @@ def inherit(values, ancestors):
 def loss(networks, rolls, objective, noise=None, offsets=None):
     """Minus the surrogate of MCFO-SMC or AESMC, and the log-evidence of each roll."""
     model, proposal = networks.model, networks.proposal
-    sequences, steps, _ = rolls.shape
+    series_list, steps, _ = rolls.shape
     through = objective == "aesmc"
-    seen = relu(model.observation_encoder(rolls - model.centre))
-    features = relu(proposal.encoder(rolls - proposal.centre))
-    output = torch.zeros(sequences, PARTICLES, model.cell.hidden_size)
+    seen = relu(model.observation_encoder(rolls - model.center))
+    features = relu(proposal.encoder(rolls - proposal.center))
+    output = torch.zeros(series_list, PARTICLES, model.cell.hidden_size)
     cell = torch.zeros_like(output)
     total, log_evidence, weights = 0.0, 0.0, None
     for t in range(steps):
         if weights is not None:
-            ancestors = resample(weights, torch.rand(sequences) if offsets is None else offsets[t])
+            ancestors = resample(weights, torch.rand(series_list) if offsets is None else offsets[t])
             output, cell = inherit(output, ancestors), inherit(cell, ancestors)
         prior = normal(model.prior_network(output))
         # MCFO's proposal reads the past, and the prior, as numbers.
@@ -115,22 +115,22 @@ def loss(networks, rolls, objective, noise=None, offsets=None):
             encoded = relu(model.latent_encoder(latents.detach()))
         entered = torch.cat([seen[:, t, None].expand(-1, PARTICLES, -1), encoded], -1).flatten(0, 1)
         output, cell = model.cell(entered, (output.flatten(0, 1), cell.flatten(0, 1)))
-        output, cell = (values.unflatten(0, (sequences, PARTICLES)) for values in (output, cell))
+        output, cell = (values.unflatten(0, (series_list, PARTICLES)) for values in (output, cell))
     return -total.mean(), log_evidence
 
 
-def update(networks, optimiser, rolls, objective):
+def update(networks, optimizer, rolls, objective):
     """A training step."""
-    optimiser.zero_grad()
+    optimizer.zero_grad()
     loss(networks, rolls, objective)[0].backward()
-    optimiser.step()
+    optimizer.step()
 
 
 def check(networks, arrays, objective, file):
     networks.zero_grad()
     noise, offsets = torch.tensor(arrays["noise"]), torch.tensor(arrays["offsets"])
-    steps, sequences = offsets.shape
-    rolls = torch.tensor(arrays["rolls"][:sequences, :steps])
+    steps, series_list = offsets.shape
+    rolls = torch.tensor(arrays["rolls"][:series_list, :steps])
     value, log_evidence = loss(networks, rolls, objective, noise, offsets)
     value.backward()
     gradients = {name: one.grad.numpy() for name, one in networks.named_parameters()}
@@ -145,16 +145,16 @@ def main():
     rolls = torch.tensor(arrays["rolls"])
     networks = Networks(rolls.shape[-1])
     networks.read(arrays)
-    optimiser = torch.optim.Adam(networks.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(networks.parameters(), lr=1e-3)
     for line in sys.stdin:
         if line.startswith("check"):
             check(networks, arrays, *line.split()[1:])
             print("checked", flush=True)
             continue
-        objective, sequences, threads = line.split()
+        objective, series_list, threads = line.split()
         torch.set_num_threads(int(threads))
         begun = time.perf_counter()
-        update(networks, optimiser, rolls[: int(sequences)], objective)
+        update(networks, optimizer, rolls[: int(series_list)], objective)
         print(time.perf_counter() - begun, flush=True)
 
 

@@ -12,7 +12,7 @@ torch.set_num_threads(THREADS)
 
 def prepare_learn(workload):
     model, proposal = torch_linear.Model(), torch_linear.Proposal()
-    values = torch.tensor(observations(workload["sequences"], workload["steps"]))
+    values = torch.tensor(observations(workload["series"], workload["steps"]))
     objective = torch_linear.OBJECTIVES[workload["objective"]]
 
     def call(seed):
@@ -44,14 +44,14 @@ def prepare_pendulum(workload):
 
 def prepare_vrnn(workload):
     rolls = torch.tensor(
-        np.random.default_rng(0).random((workload["sequences"], workload["steps"], 88)) < 0.05, dtype=torch.float32
+        np.random.default_rng(0).random((workload["series"], workload["steps"], 88)) < 0.05, dtype=torch.float32
     )
     networks = torch_vrnn.Networks(rolls.shape[-1])
-    optimiser = torch.optim.Adam(networks.parameters(), lr=1e-3)
+    optimizer = torch.optim.Adam(networks.parameters(), lr=1e-3)
 
     def call(seed):
         torch.manual_seed(seed)
-        torch_vrnn.update(networks, optimiser, rolls, "mcfo")
+        torch_vrnn.update(networks, optimizer, rolls, "mcfo")
         return {}
 
     return Prepared(call)

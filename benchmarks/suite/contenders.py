@@ -19,7 +19,7 @@ class Contender:
     - `environment`: the name of its environment, and of its requirements; None for the project's own.
     - `families`, `schemes`: what it can do.
     - `variants`: numbers of threads (or devices) at which it is measured; the best one counts.
-    - `slow`: particles times steps times sequences beyond which the short suite leaves it out.
+    - `slow`: particles times steps times series beyond which the short suite leaves it out.
     """
 
     name: str
@@ -35,12 +35,12 @@ class Contender:
         return workload.family in self.families and workload.scheme in self.schemes
 
     def is_too_slow(self, workload: Workload, quick: bool) -> bool:
-        return quick and workload.particles * workload.steps * workload.sequences > self.slow
+        return quick and workload.particles * workload.steps * workload.series_list > self.slow
 
     def variants_of(self, workload: Workload, cores: int) -> tuple[int, ...]:
         """Ours has one device, and XLA's threads, but where `fit` shares the batch over devices."""
         if self.name == OURS:
-            large = workload.sequences * workload.particles * workload.averaged >= _WORTH_SHARING
+            large = workload.series_list * workload.particles * workload.averaged >= _WORTH_SHARING
             shared = workload.family == VRNN or (workload.group == "learning" and large)
             return tuple(sorted({1, cores})) if shared else (1,)
         return tuple(sorted({min(count, cores) for count in self.variants}))

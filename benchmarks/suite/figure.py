@@ -13,7 +13,7 @@ import numpy as np
 from suite.contenders import CONTENDERS, OURS
 from suite.growth import SYMBOLS
 
-# Okabe and Ito's colours, which readers who see colours differently can tell apart.
+# Okabe and Ito's colors, which readers who see colors differently can tell apart.
 COLOURS = dict(
     zip(
         (one.name for one in CONTENDERS),
@@ -81,19 +81,19 @@ def _ratio(row: dict[str, Any], name: str) -> float | None:
 
 def _growth(axes: Any, growth: dict[str, Any]) -> None:
     axes.set_title("Time of an MCFO gradient", loc="left", fontweight="bold")
-    for (axis, one), colour in zip(growth.items(), ("#0072b2", "#d55e00", "#009e73"), strict=False):
+    for (axis, one), color in zip(growth.items(), ("#0072b2", "#d55e00", "#009e73"), strict=False):
         if not one["sizes"]:
             continue
         middle, low, high = (np.array([s[name] for s in one["seconds"]]) for name in ("median", "low", "high"))
         label = f"{SYMBOLS[axis]}, exponent {one['time_exponent']:.2f}" if "time_exponent" in one else SYMBOLS[axis]
-        axes.errorbar(one["sizes"], middle, [middle - low, high - middle], marker="o", ms=3, color=colour, label=label)
+        axes.errorbar(one["sizes"], middle, [middle - low, high - middle], marker="o", ms=3, color=color, label=label)
     _logarithmic(axes, "size", "seconds", growth)
 
 
 def _memory(axes: Any, growth: dict[str, Any]) -> None:
     axes.set_title("Memory of the same", loc="left", fontweight="bold")
-    for (axis, one), colour in zip(growth.items(), ("#0072b2", "#d55e00", "#009e73"), strict=False):
-        axes.plot(one["sizes"], one["peak"], marker="o", ms=3, color=colour, label=SYMBOLS[axis])
+    for (axis, one), color in zip(growth.items(), ("#0072b2", "#d55e00", "#009e73"), strict=False):
+        axes.plot(one["sizes"], one["peak"], marker="o", ms=3, color=color, label=SYMBOLS[axis])
     _logarithmic(axes, "size", "peak of the process, MB", growth)
     axes.set_yscale("linear")
     axes.set_ylim(0, 1.1 * max((peak for one in growth.values() for peak in one["peak"]), default=1.0))

@@ -1,4 +1,4 @@
-"""How time and memory of an MCFO gradient grow with the length, the particles and the sequences."""
+"""How time and memory of an MCFO gradient grow with the length, the particles and the series."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from suite.measuring import Effort, Entry, measure
 from suite.pool import Pool
 from suite.workloads import AXES, growth
 
-SYMBOLS = {"steps": "T", "particles": "K", "sequences": "B"}
+SYMBOLS = {"steps": "T", "particles": "K", "series": "B"}
 
 
 def grow(quick: bool, effort: Effort, tell: Callable[[str], None]) -> dict[str, Any]:
@@ -28,7 +28,7 @@ def grow(quick: bool, effort: Effort, tell: Callable[[str], None]) -> dict[str, 
         fixed = {SYMBOLS[other]: getattr(workload, other) for other in AXES if other != axis}
         found[axis] |= {"fixed": fixed}
         if axis == "steps" and "time_exponent" in found[axis]:
-            found[axis] |= along_steps(found[axis], workload.sequences, workload.particles)
+            found[axis] |= along_steps(found[axis], workload.series_list, workload.particles)
     return found
 
 
@@ -49,13 +49,13 @@ def curve(axis: str, sizes: list[int], results: list[dict[str, Any]]) -> dict[st
     return content
 
 
-def along_steps(content: dict[str, Any], sequences: int, particles: int) -> dict[str, Any]:
+def along_steps(content: dict[str, Any], series_list: int, particles: int) -> dict[str, Any]:
     """Whether memory stays: the peak at the largest T over that at the third largest, and what a step adds.
 
     The observations, keys and records of each step have to be somewhere; the particles have not.
     """
     return {
         "peak_ratio": content["peak"][-1] / content["peak"][-3:][0],
-        "bytes_a_step": statistics.slope(content["sizes"][-3:], content["temporary"][-3:]) / sequences,
+        "bytes_a_step": statistics.slope(content["sizes"][-3:], content["temporary"][-3:]) / series_list,
         "bytes_of_particles": 4 * particles,
     }

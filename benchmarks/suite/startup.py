@@ -19,7 +19,7 @@ from suite.workers import without_folders
 COMMAND = [sys.executable, "-c", "from mcfo.cli.main import main; main()"]
 IMPORTS = {
     "import mcfo": "import mcfo",
-    "import mcfo and use it": "import mcfo; mcfo.SMC, mcfo.LinearGaussian, mcfo.mcfo, mcfo.fit",
+    "import mcfo and use it": "import mcfo; mcfo.SMC, mcfo.models.LinearGaussian, mcfo.objectives.mcfo, mcfo.fit",
 }
 FIT = "second mcfo fit, to its first step"
 HELP = "mcfo --help"

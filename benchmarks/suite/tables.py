@@ -15,7 +15,7 @@ from suite.measuring import GRADIENTS
 FIELDS = (
     "group",
     "row",
-    "sequences",
+    "series",
     "steps",
     "particles",
     "scheme",
@@ -144,7 +144,7 @@ def write_csv(path: Path, results: dict[str, Any]) -> None:
 
 
 def _line(workload: dict[str, Any], one: dict[str, Any]) -> dict[str, Any]:
-    line = {name: workload[name] for name in ("group", "sequences", "steps", "particles", "scheme", "objective")}
+    line = {name: workload[name] for name in ("group", "series", "steps", "particles", "scheme", "objective")}
     line |= {"row": workload["title"], "contender": one["contender"], "variant": one["variant"]}
     if "summary" not in one:
         return line | {"crashed": one["crashed"]}

@@ -46,15 +46,15 @@ def _filtering(rows: dict[str, Any]) -> list[Target]:
 
 
 def _learning(rows: dict[str, Any]) -> list[Target]:
-    learning = {(one.objective, one.sequences, one.particles): rows.get(one.name) for one in workloads.learning()}
+    learning = {(one.objective, one.series_list, one.particles): rows.get(one.name) for one in workloads.learning()}
     found = []
     for particles, wanted in ((10, 25.0), (100, 12.0), (1000, 4.0)):
         ratio = _ratios(learning["mcfo-smc", 10, particles]).get("PyTorch loop")
         demand = f"learning step, B=10, T=50, K={particles}: faster than the PyTorch loop"
         found.append(_at_least(demand, ratio, wanted))
     against = [
-        _median(learning["fivo", sequences, particles]) / _median(learning["mcfo-smc", sequences, particles])
-        for _, sequences, particles in learning
+        _median(learning["fivo", series_list, particles]) / _median(learning["mcfo-smc", series_list, particles])
+        for _, series_list, particles in learning
         if _ == "fivo"
     ]
     against = [one for one in against if np.isfinite(one)]
@@ -68,14 +68,14 @@ def _learning(rows: dict[str, Any]) -> list[Target]:
 
 def _growth(growth: dict[str, Any]) -> list[Target]:
     found = []
-    for axis, symbol, most in (("steps", "T", 1.05), ("particles", "K", 1.15), ("sequences", "B", 1.05)):
+    for axis, symbol, most in (("steps", "T", 1.05), ("particles", "K", 1.15), ("series", "B", 1.05)):
         found.append(_at_most(f"time grows with {symbol}: exponent", growth.get(axis, {}).get("time_exponent"), most))
     along = growth.get("steps", {})
     peak, slope, kept = (along.get(name) for name in ("peak_ratio", "bytes_a_step", "bytes_of_particles"))
     demand = "memory does not grow with T: the process's peak, as T grows tenfold"
     if peak is None:
         return [*found, Target(demand, "≤ 1.1", "not measured", None)]
-    measured = f"{peak:.2f}; {slope:.0f} bytes a step and sequence, where particles have {kept}"
+    measured = f"{peak:.2f}; {slope:.0f} bytes a step and series, where particles have {kept}"
     return [*found, Target(demand, "≤ 1.1", measured, bool(peak <= 1.1 and slope < kept))]
 
 

@@ -24,7 +24,7 @@ class Workload:
 
     group: str
     family: str
-    sequences: int
+    series_list: int
     steps: int
     particles: int
     scheme: str = "systematic"
@@ -35,15 +35,15 @@ class Workload:
     @property
     def name(self) -> str:
         """Unique, and fit for a file."""
-        sizes = f"B{self.sequences}-T{self.steps}-K{self.particles}"
+        sizes = f"B{self.series_list}-T{self.steps}-K{self.particles}"
         return "-".join(part for part in (self.group, self.objective, self._scheme, sizes) if part)
 
     @property
     def title(self) -> str:
         """As a table shows it."""
         sizes = [f"T={self.steps}", f"K={self.particles}"]
-        if self.sequences > 1:
-            sizes.insert(0, f"B={self.sequences}")
+        if self.series_list > 1:
+            sizes.insert(0, f"B={self.series_list}")
         return ", ".join([part for part in (self.objective, self._scheme) if part] + sizes)
 
     @property
@@ -58,7 +58,7 @@ class Workload:
 
     @property
     def averaged(self) -> int:
-        """Estimates of the evidence that a sequence's number is the mean of."""
+        """Estimates of the evidence that a series's number is the mean of."""
         return 1 if self.sweeps is None else self.sweeps + 1
 
     @property
@@ -86,14 +86,14 @@ def learning() -> list[Workload]:
         Workload(
             "learning",
             LEARN,
-            sequences,
+            series_list,
             50,
             particles,
             objective=objective,
             sweeps=SWEEPS if objective == "mcfo-pimh" else None,
-            quick=sequences == 10 and (objective != "mcfo-pimh" or particles == 100),
+            quick=series_list == 10 and (objective != "mcfo-pimh" or particles == 100),
         )
-        for sequences in (10, 100)
+        for series_list in (10, 100)
         for particles in (10, 100, 1000)
         for objective in OBJECTIVES
     ]
@@ -113,12 +113,12 @@ def growth(axis: str, quick: bool) -> list[Workload]:
     sizes = {
         "steps": (1000, 3000, 10_000, 30_000, 100_000),
         "particles": (1000, 3000, 10_000, 30_000, 100_000),
-        "sequences": (10, 30, 100, 300, 1000),
+        "series": (10, 30, 100, 300, 1000),
     }[axis]
     fixed = {
-        "steps": {"sequences": 4, "particles": 100},
-        "particles": {"sequences": 4, "steps": 50},
-        "sequences": {"steps": 50, "particles": 300},
+        "steps": {"series": 4, "particles": 100},
+        "particles": {"series": 4, "steps": 50},
+        "series": {"steps": 50, "particles": 300},
     }[axis]
     return [
         Workload(f"growth-{axis}", LEARN, objective="mcfo-smc", **{**fixed, axis: size})
@@ -126,7 +126,7 @@ def growth(axis: str, quick: bool) -> list[Workload]:
     ]
 
 
-AXES = ("steps", "particles", "sequences")
+AXES = ("steps", "particles", "series")
 
 
 def rows(quick: bool) -> list[Workload]:
@@ -138,6 +138,6 @@ def together(workloads: Iterable[Workload]) -> list[list[Workload]]:
     """The rows whose repeats are interleaved: learning steps of one size, which are compared with one another."""
     groups: dict[object, list[Workload]] = {}
     for one in workloads:
-        key = (one.sequences, one.particles) if one.group == "learning" else one.name
+        key = (one.series_list, one.particles) if one.group == "learning" else one.name
         groups.setdefault(key, []).append(one)
     return list(groups.values())

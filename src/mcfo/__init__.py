@@ -11,11 +11,13 @@ from pathlib import Path
 from typing import Any
 
 
-def _homes() -> dict[str, str]:
-    """The module that each public name is defined in, from the stub beside this file."""
+def _homes() -> dict[str, tuple[str, str]]:
+    """Return the module and the name there of each public name, from the stub beside this file."""
     stub = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
     imports = [statement for statement in stub.body if isinstance(statement, ast.ImportFrom)]
-    return {alias.name: str(statement.module) for statement in imports for alias in statement.names}
+    return {
+        str(alias.asname): (str(statement.module), alias.name) for statement in imports for alias in statement.names
+    }
 
 
 _HOME = _homes()
@@ -28,9 +30,10 @@ def __getattr__(name: str) -> Any:
         return importlib.metadata.version("mcfo")
     if name not in _HOME:
         raise AttributeError(f"module 'mcfo' has no attribute {name!r}")
-    if _HOME[name] == __name__:
-        return importlib.import_module(f"{__name__}.{name}")
-    return getattr(importlib.import_module(_HOME[name]), name)
+    module, attribute = _HOME[name]
+    home = importlib.import_module(module)
+    # A namespace is a module, which its package has as an attribute only once it is imported.
+    return getattr(home, attribute) if attribute in vars(home) else importlib.import_module(f"{module}.{attribute}")
 
 
 def __dir__() -> list[str]:

@@ -14,8 +14,8 @@ from mcfo.types import Distribution, Numbers, is_known
 class Covariance(eqx.Module):
     """Σ = L Lᵀ with L lower triangular, stored as log diag(L) and the entries below the diagonal.
 
-    Both are free real numbers, so an optimiser may move them anywhere. `below` is None for a diagonal covariance,
-    whose Gaussian is a product of scalar ones: cheaper, and known to factorise.
+    Both are free real numbers, so an optimizer may move them anywhere. `below` is None for a diagonal covariance,
+    whose Gaussian is a product of scalar ones: cheaper, and known to factorize.
     """
 
     log_diagonal: Float[Array, " size"]

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, and the error of those who hand over something unusable."""
+"""Files that are complete or absent, and entries of nested dictionaries."""
 
 from __future__ import annotations
 
@@ -7,20 +7,8 @@ from pathlib import Path
 from typing import Any
 
 
-class InputError(ValueError):
-    """What the user handed over cannot be used; the message says what came, what was wanted and what to do."""
-
-
-class OtherRunError(InputError):
-    """A folder holds the beginning of another run than the one that was asked for."""
-
-
-class RunError(RuntimeError):
-    """A run cannot go on; what it kept before is whole, and the message says how to go on."""
-
-
 def write_atomically(path: Path, content: bytes) -> None:
-    """Writes beside the file and renames: whoever opens it sees the old content or the new one, never a part."""
+    """Write to a temporary file and rename it: a reader sees the old content or the new one, never a part."""
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
@@ -32,8 +20,8 @@ def write_atomically(path: Path, content: bytes) -> None:
         beside.unlink(missing_ok=True)
 
 
-def inside(value: Any, *names: str) -> Any:
-    """What lies in nested objects under these names, or None."""
+def nested(value: Any, *names: str) -> Any:
+    """Return the entry of nested dictionaries under these names, or None."""
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return value

@@ -10,11 +10,11 @@ import jax
 import pytest
 
 import mcfo
-from mcfo.data.archives import read_arrays
+from mcfo.data.npz import read_arrays
 from mcfo.data.tables import write_series
-from mcfo.training.folder import read_metrics
+from mcfo.learning.run_folder import read_metrics
 from support.commands import SMALL, invoke, refused
-from support.learning import same_metrics, series
+from support.learning import make_series, same_metrics
 
 pytestmark = pytest.mark.xdist_group("command")  # its fixtures take long: one worker makes them
 
@@ -47,7 +47,7 @@ class Wide(Proposal):
     def __init__(self):
         self.scale = jnp.ones(1)
 
-    def encode(self, sequence):
+    def encode(self, series):
         return None
 
     def initial(self, prior, context):
@@ -67,7 +67,7 @@ class Broken(Drift):
 def place(tmp_path_factory):
     """A folder with data, an own model and a finished run."""
     folder = tmp_path_factory.mktemp("place")
-    write_series(folder / "series.csv", series(5), ["x"])
+    write_series(folder / "series.csv", make_series(5), ["x"])
     (folder / "own.py").write_text(OWN)
     (folder / "text.csv").write_text("x\n1.0\nmany\n")
     (folder / "absurd.csv").write_text("x\n" + "\n".join("1e200" if n == 30 else str(n % 3) for n in range(100)))
@@ -100,8 +100,8 @@ def test_evaluate_prints_what_python_computes(place):
     assert result.exit_code == 0, result.output
     found = json.loads(result.stdout)["seeds"][0]
     saved = mcfo.load_run(place / "run").seeds[0]
-    sequences = mcfo.read_series(place / "series.csv").sequences
-    wanted = mcfo.evaluate(saved.model, saved.proposal, sequences, particles=50, key=jax.random.key(0))
+    series_list = mcfo.read_series(place / "series.csv").series_list
+    wanted = mcfo.evaluate(saved.model, saved.proposal, series_list, particles=50, key=jax.random.key(0))
     assert found == {"seed": 0, **wanted.as_data()}
     assert found["exact_nll_per_step"] < found["nll_per_step"] + 0.5
     table = invoke("evaluate", place / "run", "--data", place / "series.csv", "--particles", 50)
@@ -159,7 +159,7 @@ BAD = {
     "unknown rule": (["fit", "linear-gaussian", "--objective-option", "phi=dregg"], "Did you mean 'dreg'?"),
     "not a pair": (["fit", "linear-gaussian", "--set", "signal"], "not of the form name=value"),
     "unknown model option": (["fit", "linear-gaussian", "--set", "signl=0.5"], "Did you mean 'signal'?"),
-    "unknown optimiser": (["fit", "linear-gaussian", "--optimiser", "addam"], "Did you mean 'adam'?"),
+    "unknown optimizer": (["fit", "linear-gaussian", "--optimizer", "addam"], "Did you mean 'adam'?"),
     "unknown parameter": (["fit", "linear-gaussian", "--fix", "model.transition"], "model.transition_matrix"),
     "all held out": (["fit", "linear-gaussian", "--holdout", "0.05"], "leaves none"),
     "no such column": (["fit", "linear-gaussian", "--columns", "y"], "'y'"),
@@ -222,11 +222,11 @@ def test_the_bootstrap_brings_its_own_proposal(place, tmp_path):
 def test_a_checkpoint_of_another_model_is_refused(place, tmp_path):
     run, other = tmp_path / "run", tmp_path / "other"
     fit = ["fit", "linear-gaussian", "--data", place / "series.csv", *SMALL]
-    assert invoke(*fit, "--out", other, "--optimiser", "sgd").exit_code == 0
+    assert invoke(*fit, "--out", other, "--optimizer", "sgd").exit_code == 0
     shutil.copytree(place / "run", run)
     shutil.rmtree(run / "checkpoints")
     shutil.copytree(other / "checkpoints", run / "checkpoints")
-    assert refused(invoke(*fit, "--out", run, "--resume"), "is one of another model, optimiser or number of seeds")
+    assert refused(invoke(*fit, "--out", run, "--resume"), "is one of another model, optimizer or number of seeds")
     assert (run / "results.json").exists()
 
 

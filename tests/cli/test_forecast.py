@@ -12,7 +12,7 @@ from PIL import Image
 import mcfo
 from mcfo.data.tables import read_series, write_series
 from support.commands import SMALL, invoke, refused
-from support.learning import series
+from support.learning import make_series
 
 pytestmark = pytest.mark.xdist_group("forecast")  # its fixtures take long: one worker makes them
 
@@ -23,7 +23,7 @@ FEW = ["--steps", "3", "--particles", "20", "--draws", "10"]
 def numbers(tmp_path_factory):
     """A folder with series of different lengths, and a run of two seeds on them."""
     folder = tmp_path_factory.mktemp("numbers")
-    write_series(folder / "series.csv", series(5), ["level"])
+    write_series(folder / "series.csv", make_series(5), ["level"])
     result = invoke(
         "fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL, "--seeds", "2"
     )
@@ -69,10 +69,10 @@ def test_numbers_of_a_forecast(numbers, tmp_path):
     best = min(results["seeds"], key=lambda one: one["evaluation"]["nll_per_step"])["seed"]
     saved = mcfo.load_run(numbers / "run").choose()
     assert saved.seed == best
-    one = mcfo.forecast(
+    one = mcfo.inference.forecast_series(
         saved.model,
         saved.proposal,
-        read_series(numbers / "series.csv").sequences[0],
+        read_series(numbers / "series.csv").series_list[0],
         steps=3,
         sampler=mcfo.SMC(20),
         draws=10,
@@ -117,8 +117,8 @@ def test_simulated_series_can_be_read_again(numbers, tmp_path):
     assert result.exit_code == 0, result.output
     table = read_series(tmp_path / "s.csv")
     assert table.columns == ["level"]
-    assert [one.steps for one in table.sequences] == [7, 7, 7]
-    assert not np.allclose(table.sequences[0].observations, table.sequences[1].observations)
+    assert [one.steps for one in table.series_list] == [7, 7, 7]
+    assert not np.allclose(table.series_list[0].observations, table.series_list[1].observations)
     assert (tmp_path / "s.png").exists()
 
 
@@ -155,7 +155,7 @@ def test_films(pictures, tmp_path):
         # Three videos, two rows, every pixel as a square between borders of four.
         height, width = observed.shape[0] // 2, observed.shape[1] // 3
         scale = (height - 8) // 4
-        first = read_series(pictures / "videos.npz").sequences[0].observations[0].reshape(4, 5)
+        first = read_series(pictures / "videos.npz").series_list[0].observations[0].reshape(4, 5)
         cell = observed[4 : 4 + 4 * scale, 4 : 4 + 5 * scale, 0][scale // 2 :: scale, scale // 2 :: scale]
         np.testing.assert_array_equal(cell < 128, first == 1)
         assert width == 5 * scale + 8
@@ -166,7 +166,7 @@ def test_films(pictures, tmp_path):
     assert invoke("simulate", pictures / "run", "--out", tmp_path / "s.npz", "--steps", "3").exit_code == 0
     table = read_series(tmp_path / "s.npz")
     assert table.image == (4, 5)
-    assert len(table.sequences) == 4
+    assert len(table.series_list) == 4
 
 
 def test_what_cannot_be_done_is_refused(numbers, pictures, tmp_path):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mcfo.data.music.midi import read_midi, write_midi
+from mcfo.data.piano_rolls import read_midi, write_midi
 from mcfo.data.tables import read_series
 from support.commands import SMALL, invoke, refused
 
@@ -48,7 +48,7 @@ def test_what_is_heard_is_what_was_drawn(music, tmp_path):
     result = invoke(*simulate, "--count", 2, "--out", tmp_path / "s.npz", "--midi", tmp_path / "s.mid")
     assert result.exit_code == 0, result.output
     assert sorted(path.name for path in tmp_path.iterdir()) == ["s-1.mid", "s-2.mid", "s.npz"]
-    drawn = [np.asarray(one.observations) for one in read_series(tmp_path / "s.npz").sequences]
+    drawn = [np.asarray(one.observations) for one in read_series(tmp_path / "s.npz").series_list]
     for number, roll in enumerate(drawn, 1):
         write_midi(tmp_path / f"own-{number}.mid", roll)
         assert (tmp_path / f"s-{number}.mid").read_bytes() == (tmp_path / f"own-{number}.mid").read_bytes()
@@ -71,7 +71,7 @@ def test_a_piece_goes_on(music, tmp_path):
     common = ["forecast", music / "run", "--data", music / "pieces.npz", *FEW, "--only", "a"]
     result = invoke(*common, "--midi", tmp_path / "a.mid", "--plot", tmp_path / "a.png", "--out", tmp_path / "a.npz")
     assert result.exit_code == 0, result.output
-    piece = np.asarray(read_series(music / "pieces.npz").sequences[0].observations)
+    piece = np.asarray(read_series(music / "pieces.npz").series_list[0].observations)
     found = read_midi(tmp_path / "a.mid")
     np.testing.assert_array_equal(found[:6], piece)
     assert found[6:].any(), "something comes after it"

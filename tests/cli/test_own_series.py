@@ -10,7 +10,7 @@ import xarray
 from typer.testing import CliRunner
 
 import mcfo
-from mcfo.catalogue.entries import CATALOGUE
+from mcfo.catalogue.registry import CATALOGUE
 from mcfo.cli.main import app
 from support.commands import SMALL, invoke, refused
 
@@ -194,11 +194,11 @@ def test_uneven_times_and_inputs_are_read_again(tables, driven):
     ]
     assert found[0] == found[1]
     assert abs(found[0][0]["exact_nll_per_step"] - found[0][0]["nll_per_step"]) < 0.2
-    plain = mcfo.read_series(tables / "uneven.csv", values=["level"]).sequences
+    plain = mcfo.read_series(tables / "uneven.csv", values=["level"]).series_list
     with pytest.raises(
         ValueError, match=r"reads 2 inputs .the time since the row before, driver., but these data have 0"
     ):
-        mcfo.load_run(driven, sequences=plain)
+        mcfo.load_run(driven, series_list=plain)
 
 
 @pytest.mark.slow
@@ -211,7 +211,7 @@ def test_states_streams_and_scores_read_what_drives_the_model(tables, driven, tm
     saved = mcfo.load_run(driven)
     table = mcfo.read_for_run(driven, tables / "uneven.csv")
     one = saved.choose()
-    trace = mcfo.SMC(20)(one.model, one.proposal, table.sequences[0], key=jax.random.key(0))
+    trace = mcfo.SMC(20)(one.model, one.proposal, table.series_list[0], key=jax.random.key(0))
     evidence = float(trace.log_evidence)
     dates = pd.read_csv(tables / "uneven.csv")["date"].tolist()
     for task in ("filter", "smooth"):
@@ -226,11 +226,11 @@ def test_states_streams_and_scores_read_what_drives_the_model(tables, driven, tm
     filtered = saved.filter(tables / "uneven.csv", particles=20)
     np.testing.assert_allclose(filtered["log_evidence"].item(), evidence, rtol=1e-9)
     # Line by line, with the time since the one before and the input.
-    observed = np.asarray(table.sequences[0].mask())[:, 0]
+    observed = np.asarray(table.series_list[0].mask())[:, 0]
     lines = [
         json.dumps({"level": float(x) if seen else None, "elapsed": float(gap), "driver": float(driver)})
         for x, seen, (gap, driver) in zip(
-            table.sequences[0].observations[:, 0], observed, table.sequences[0].inputs, strict=True
+            table.series_list[0].observations[:, 0], observed, table.series_list[0].inputs, strict=True
         )
     ]
     answered = CliRunner().invoke(app, ["stream", str(driven), "--particles", "20"], input="\n".join(lines))
@@ -379,7 +379,7 @@ def rules_of(run):
         ("local-level", ["--objective-option", "theta=filter-score"], ("filter-score", "dreg")),
         ("local-level", ["--window", "8"], ("filter-score", "dreg")),
         ("local-level", ["--objective", "nasmc"], ("filter-score", "inclusive-kl")),
-        ("deep", [f"--set={name}_units=2" for name in ("emission", "encoder")], ("filter-score", "reparameterised")),
+        ("deep", [f"--set={name}_units=2" for name in ("emission", "encoder")], ("filter-score", "reparameterized")),
     ],
     ids=["named", "own", "chosen", "windows", "other objective", "networks"],
 )

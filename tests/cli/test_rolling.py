@@ -9,7 +9,7 @@ from PIL import Image
 import mcfo
 from mcfo.data.tables import read_series, write_series
 from support.commands import SMALL, invoke, refused
-from support.learning import series
+from support.learning import make_series
 
 FEW = ["--rolling", "--horizon", "2", "--from", "4", "--origins", "5", "--particles", "20", "--draws", "10"]
 
@@ -17,7 +17,7 @@ FEW = ["--rolling", "--horizon", "2", "--from", "4", "--origins", "5", "--partic
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
     folder = tmp_path_factory.mktemp("rolling")
-    write_series(folder / "series.csv", series(3, steps=20), ["level"])
+    write_series(folder / "series.csv", make_series(3, steps=20), ["level"])
     result = invoke("fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL)
     assert result.exit_code == 0, result.output
     return folder
@@ -33,7 +33,7 @@ def test_numbers_and_picture(numbers, tmp_path):
     here = mcfo.evaluate_rolling(
         saved.model,
         saved.proposal,
-        read_series(numbers / "series.csv").sequences,
+        read_series(numbers / "series.csv").series_list,
         horizon=2,
         first=4,
         origins=5,

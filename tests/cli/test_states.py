@@ -15,7 +15,7 @@ from PIL import Image
 import mcfo
 from mcfo.data.tables import write_series
 from support.commands import SMALL, invoke, refused
-from support.learning import series
+from support.learning import make_series
 
 pytestmark = pytest.mark.xdist_group("states")  # its fixture takes long: one worker makes it
 
@@ -26,7 +26,7 @@ FEW = ["--particles", "30"]
 def folder(tmp_path_factory):
     """A folder with three series of different lengths, one of them with a gap, and a run on them."""
     folder = tmp_path_factory.mktemp("states")
-    write_series(folder / "series.csv", series(3), ["level"])
+    write_series(folder / "series.csv", make_series(3), ["level"])
     result = invoke("fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL)
     assert result.exit_code == 0, result.output
     return folder
@@ -65,7 +65,7 @@ def test_files_and_pictures(folder, tmp_path, task):
         opened = arviz.from_netcdf(tmp_path / "f.nc")
         assert opened.posterior["state"].dims == ("chain", "draw", "series", "time", "latent")
         assert opened.posterior_predictive["observation"].shape == (1, 7, 3, 6, 1)
-        assert len(arviz.summary(opened.posterior.isel(series=0), var_names=["state"], kind="stats")) == 6
+        assert len(arviz.summary(opened.posterior.isel(make_series=0), var_names=["state"], kind="stats")) == 6
     assert invoke(*common, "--out", tmp_path / "f.csv").exit_code == 0
     rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
     assert len(rows) == 2 * (6 + 5 + 4)

@@ -15,7 +15,7 @@ import mcfo
 from mcfo.cli.main import app
 from mcfo.data.tables import write_series
 from support.commands import SMALL, invoke, refused
-from support.learning import series
+from support.learning import make_series
 
 pytestmark = pytest.mark.xdist_group("stream")  # its fixture takes long: one worker makes it
 
@@ -26,7 +26,7 @@ LINES = ["0.5", "[0.1]", '{"level": -0.7}', "null", "[null]", "1.2", "0.3", "{}"
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stream")
-    write_series(folder / "series.csv", series(3), ["level"])
+    write_series(folder / "series.csv", make_series(3), ["level"])
     result = invoke("fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL)
     assert result.exit_code == 0, result.output
     return folder / "run"
@@ -120,7 +120,7 @@ def test_what_cannot_be_done_is_refused(run, tmp_path):
     assert refused(fed(["0.5"], run, *FEW, "--state", tmp_path / "s.pkl"), "must end in .npz")
     assert refused(fed(["0.5"], run, *FEW, "--state", tmp_path / "no" / "s.npz"), "There is no folder")
     assert refused(fed(["0.5"], run, *FEW, "--learn", "--theta", "fisher"), "looks beyond one step")
-    assert refused(fed(["0.5"], run, *FEW, "--learn", "--optimiser", "adom"), "There is no optimiser 'adom'")
+    assert refused(fed(["0.5"], run, *FEW, "--learn", "--optimizer", "adom"), "There is no optimizer 'adom'")
     assert refused(fed(["0.5"], tmp_path, *FEW), "holds no run")
     shutil.copytree(run, tmp_path / "unfinished")
     (tmp_path / "unfinished" / "results.json").unlink()

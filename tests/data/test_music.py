@@ -12,15 +12,13 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
+from mcfo.data.music import download as downloading
 from scipy.io import savemat
 
-from mcfo.data.music import download as downloading
-from mcfo.data.music.download import ORIGINALS, Original, download
-from mcfo.data.music.midi import read_midi, write_midi
-from mcfo.data.music.reading import read_music
-from mcfo.data.music.rolls import SPLITS, statistics
+from mcfo.data.music_files import ORIGINALS, Original, download, read_music
+from mcfo.data.piano_rolls import SPLITS, read_midi, statistics, write_midi
 from mcfo.data.tables import read_series
-from mcfo.files import InputError
+from mcfo.errors import InputError
 from support.commands import invoke, refused
 
 SHARED = Path(__file__).parents[3] / "shared" / "data" / "polyphonic"
@@ -103,7 +101,7 @@ def test_statistics_are_those_of_the_readme():
             continue
         found = statistics(read_music(SHARED / f"{names[name]}.npz")[split])
         count, steps, least, mean, most, active, most_active, empty, midi = cells
-        assert (found.sequences, found.steps) == (int(count), int(steps))
+        assert (found.series_list, found.steps) == (int(count), int(steps))
         assert (found.shortest, found.longest, found.most_active) == (int(least), int(most), int(most_active))
         assert (f"{found.mean:.2f}", f"{found.active:.4f}", f"{found.empty:.2%}") == (mean, active, empty)
         assert f"{found.lowest}-{found.highest}" == midi
@@ -216,7 +214,7 @@ def attacks(place):
     yield b"cnumpy.core.multiarray\nscalar\n(S'i8'\nS'a'\ntR.", "scalar on something else"
     yield b"P12\n.", "a persistent object"
     yield b"c_codecs\nencode\n(S'1'\nS'zip'\ntR.", "_codecs.encode with 'zip'"
-    yield b"cmcfo.data.music.pickles\nread_pickle\n(S'x'\ntR.", "mcfo.data.music.pickles.read_pickle"
+    yield b"cmcfo.data.music.pickles\nread_pickle\n(S'x'\ntR.", "mcfo.data.music_files.read_pickle"
 
 
 def test_a_malicious_pickle_runs_nothing(tmp_path):
@@ -233,7 +231,7 @@ def test_a_malicious_pickle_runs_nothing(tmp_path):
 
 
 def test_numbers_of_numpy_are_read_as_they_are():
-    from mcfo.data.music.pickles import _Integer, _scalar
+    from mcfo.data.music_files import _Integer, _scalar
 
     for code, form, value in (("i4", "<i", -5), ("u1", "B", 200), ("i8", "<q", 108), ("u2", "<H", 60_000)):
         assert _scalar(_Integer(code), struct.pack(form, value)) == value
@@ -326,7 +324,7 @@ def test_the_command(tmp_path):
     files = f"--data {tmp_path}/m/train.npz --validation {tmp_path}/m/valid.npz --out {tmp_path}/m-run"
     assert result.stdout.endswith(f"\nLearn from it: mcfo fit vrnn {files}\n")
     found = read_series(tmp_path / "m" / "train.npz")
-    np.testing.assert_array_equal(found.sequences[1].observations, rolls()["train"][1])
+    np.testing.assert_array_equal(found.series_list[1].observations, rolls()["train"][1])
     for arguments, message in (
         ([], "Give a file by --from"),
         (["--from", "x.npz", "--download", "jsb"], "Give a file by --from"),

@@ -9,9 +9,9 @@ import jax
 import numpy as np
 import pytest
 
-from mcfo import Sequence
+from mcfo import Series
 from mcfo.data.tables import read_series, write_series
-from mcfo.files import InputError
+from mcfo.errors import InputError
 
 
 @pytest.fixture
@@ -39,10 +39,10 @@ def refused(path: Path, message: str, **options):
     assert str(path) in str(caught.value)
 
 
-def values(sequence: Sequence) -> list:
+def values(series: Series) -> list:
     """Rows with NaN as None, so that lists can be compared."""
-    cells = np.asarray(sequence.observations).astype(object)
-    cells[~np.asarray(sequence.mask())] = None
+    cells = np.asarray(series.observations).astype(object)
+    cells[~np.asarray(series.mask())] = None
     return cells.tolist()
 
 
@@ -50,9 +50,9 @@ def test_series_are_told_apart_and_keep_the_order_of_the_file(csv_file):
     table = read_series(csv_file("series,time,a,b\nx,1,1.5,2\ny,1,10,20\nx,2,,4\ny,5,30,NA\nx,9,5,NaN\n"))
     assert table.names == ["x", "y"]
     assert table.columns == ["a", "b"]
-    assert [int(sequence.number) for sequence in table.sequences] == [0, 1]
-    assert values(table.sequences[0]) == [[1.5, 2.0], [None, 4.0], [5.0, None]]
-    assert values(table.sequences[1]) == [[10.0, 20.0], [30.0, None]]
+    assert [int(series.series_id) for series in table.series_list] == [0, 1]
+    assert values(table.series_list[0]) == [[1.5, 2.0], [None, 4.0], [5.0, None]]
+    assert values(table.series_list[1]) == [[10.0, 20.0], [30.0, None]]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ def test_series_are_told_apart_and_keep_the_order_of_the_file(csv_file):
 def test_forms_of_the_same_table(csv_file, content):
     table = read_series(csv_file(content))
     assert (table.names, table.columns) == (["1"], ["a", "b"])
-    assert values(table.sequences[0]) == [[1, 2], [3, 4]]
-    assert table.sequences[0].observations.dtype == np.int32
+    assert values(table.series_list[0]) == [[1, 2], [3, 4]]
+    assert table.series_list[0].observations.dtype == np.int32
 
 
 @pytest.mark.parametrize(
@@ -86,20 +86,20 @@ def test_forms_of_the_same_table(csv_file, content):
     ],
 )
 def test_counts_stay_integers(csv_file, content, dtype):
-    assert {sequence.observations.dtype for sequence in read_series(csv_file(content)).sequences} == {np.dtype(dtype)}
+    assert {series.observations.dtype for series in read_series(csv_file(content)).series_list} == {np.dtype(dtype)}
 
 
 def test_columns_are_chosen(csv_file):
     path = csv_file("id,t,when,a,note\n7,1,3,0.5,x\n7,2,1,1.5,y\n8,0,2,2.5,z\n")
     table = read_series(path, values=["a", "t"], series="id", time=None)
     assert (table.names, table.columns) == (["7", "8"], ["a", "t"])
-    assert values(table.sequences[0]) == [[0.5, 1.0], [1.5, 2.0]]
+    assert values(table.series_list[0]) == [[0.5, 1.0], [1.5, 2.0]]
     assert read_series(path, values="a", series="id").columns == ["a"]
     refused(path, "line 3, column 'when': the time 1 comes after 3 (line 2)", values=["a"], series="id", time="when")
 
 
 def test_in_one_column_an_empty_line_is_a_missing_value(csv_file):
-    assert values(read_series(csv_file('x\n1\n\n3\n""\n\n')).sequences[0]) == [[1.0], [None], [3.0], [None]]
+    assert values(read_series(csv_file('x\n1\n\n3\n""\n\n')).series_list[0]) == [[1.0], [None], [3.0], [None]]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_in_one_column_an_empty_line_is_a_missing_value(csv_file):
 )
 def test_times_that_increase(csv_file, times):
     path = csv_file("time,x\n" + "".join(f"{time},{place}\n" for place, time in enumerate(times)))
-    assert values(read_series(path).sequences[0]) == [[0], [1], [2]]
+    assert values(read_series(path).series_list[0]) == [[0], [1], [2]]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ def test_columns_that_cannot_be_chosen(csv_file, options, message):
 
 def test_large_values_are_those_of_the_float_type_in_use(csv_file, npz_file):
     content = "a\n1.5\n1e20\n"
-    assert values(read_series(csv_file(content)).sequences[0]) == [[1.5], [1e20]]
+    assert values(read_series(csv_file(content)).series_list[0]) == [[1.5], [1e20]]
     with jax.enable_x64(False):
         refused(
             csv_file(content),
@@ -210,7 +210,7 @@ def test_large_values_are_those_of_the_float_type_in_use(csv_file, npz_file):
             "leave the cell empty; otherwise rescale the column.",
         )
         refused(npz_file([1.0, 1e20]), "series 'arr_0', [1]: 1e+20 is too large: its square overflows float32")
-        assert read_series(csv_file("a\n1e19\n")).sequences[0].observations.dtype == np.float32
+        assert read_series(csv_file("a\n1e19\n")).series_list[0].observations.dtype == np.float32
 
 
 @pytest.mark.parametrize(
@@ -252,18 +252,18 @@ def test_npz_with_all_series_in_one_array(npz_file):
     observations[0, 1, 0] = np.nan
     table = read_series(npz_file(observations=observations, lengths=[3, 1]))
     assert (table.names, table.columns) == (["1", "2"], ["x1", "x2"])
-    assert [int(sequence.number) for sequence in table.sequences] == [0, 1]
-    assert values(table.sequences[0]) == [[0, 1], [None, 3], [4, 5]]
-    assert values(table.sequences[1]) == [[6, 7]]
+    assert [int(series.series_id) for series in table.series_list] == [0, 1]
+    assert values(table.series_list[0]) == [[0, 1], [None, 3], [4, 5]]
+    assert values(table.series_list[1]) == [[6, 7]]
 
 
 def test_npz_with_one_array_a_series(npz_file):
     table = read_series(npz_file(late=np.array([1, 2, 3]), early=np.array([[True], [False]])))
     assert (table.names, table.columns) == (["late", "early"], ["x1"])
-    assert [values(sequence) for sequence in table.sequences] == [[[1], [2], [3]], [[1], [0]]]
-    assert {sequence.observations.dtype for sequence in table.sequences} == {np.dtype(np.int32)}
+    assert [values(series) for series in table.series_list] == [[[1], [2], [3]], [[1], [0]]]
+    assert {series.observations.dtype for series in table.series_list} == {np.dtype(np.int32)}
     mixed = read_series(npz_file(np.array([1, 2]), np.array([0.5])))
-    assert {sequence.observations.dtype for sequence in mixed.sequences} == {np.dtype(np.float64)}
+    assert {series.observations.dtype for series in mixed.series_list} == {np.dtype(np.float64)}
 
 
 CUBE = np.zeros((2, 3, 1))
@@ -337,25 +337,25 @@ def test_what_is_written_is_read(tmp_path):
     path = tmp_path / "data.csv"
     ragged = np.random.default_rng(0).normal(size=(5, 2)) * [1e-9, 1e9]
     ragged[2, 0] = ragged[3] = np.nan
-    sequences = [Sequence.from_values(ragged), Sequence.from_values(np.ones((2, 2)) / 3, number=1).pad(4)]
+    series_list = [Series.from_values(ragged), Series.from_values(np.ones((2, 2)) / 3, series_id=1).pad(4)]
     for columns in (["a", "b"], ["t", "a;b;c;d;e"], ['say "a"', "x,\ty"]):
-        write_series(path, sequences, columns)
+        write_series(path, series_list, columns)
         table = read_series(path)
         assert (table.names, table.columns) == (["1", "2"], columns)
-        assert values(table.sequences[0]) == values(sequences[0])
-        assert values(table.sequences[1]) == [[1 / 3, 1 / 3]] * 2
+        assert values(table.series_list[0]) == values(series_list[0])
+        assert values(table.series_list[1]) == [[1 / 3, 1 / 3]] * 2
     assert [entry.name for entry in tmp_path.iterdir()] == ["data.csv"]
 
 
 def test_counts_and_single_precision_are_written_exactly(tmp_path):
     path = tmp_path / "data.csv"
-    write_series(path, [Sequence.from_values([3, 0, 2])], ["count"])
+    write_series(path, [Series.from_values([3, 0, 2])], ["count"])
     assert path.read_text() == "series,time,count\n1,1,3\n1,2,0\n1,3,2\n"
-    assert read_series(path).sequences[0].observations.dtype == np.int32
+    assert read_series(path).series_list[0].observations.dtype == np.int32
     with jax.enable_x64(False):
-        single = Sequence.from_values([0.1, np.nan, 1 / 3])
+        single = Series.from_values([0.1, np.nan, 1 / 3])
         write_series(path, [single], ["x"])
-        assert values(read_series(path).sequences[0]) == values(single)
+        assert values(read_series(path).series_list[0]) == values(single)
 
 
 @pytest.mark.parametrize(
@@ -371,10 +371,10 @@ def test_counts_and_single_precision_are_written_exactly(tmp_path):
 )
 def test_what_cannot_be_written(tmp_path, columns, message):
     with pytest.raises(InputError, match=re.escape(message)):
-        write_series(tmp_path / "data.csv", [Sequence.from_values([1.0, 2.0])], columns)
+        write_series(tmp_path / "data.csv", [Series.from_values([1.0, 2.0])], columns)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_folder_that_is_not_there(tmp_path):
     with pytest.raises(InputError, match=r"Cannot write .*: No such file or directory"):
-        write_series(tmp_path / "none" / "data.csv", [Sequence.from_values([1.0])], ["x"])
+        write_series(tmp_path / "none" / "data.csv", [Series.from_values([1.0])], ["x"])

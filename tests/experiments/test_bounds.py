@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mcfo import SMC, AffineGaussian, Always, LinearGaussian, Multinomial, Sequence, kalman_filter, kalman_smoother
+from mcfo import SMC, Series, kalman_filter, kalman_smoother
 from mcfo import simulate as simulate_model
 from mcfo.experiments.bounds import experiment as bounds
 from mcfo.experiments.bounds.exact_histories import (
@@ -31,6 +31,9 @@ from mcfo.experiments.bounds.weight_moments import (
     second_order,
     smc_relative_variance,
 )
+from mcfo.models import LinearGaussian
+from mcfo.proposals import AffineGaussian
+from mcfo.resampling import Always, Multinomial
 from support.problems import vector_model
 
 SIGMAS = 4.0
@@ -51,14 +54,14 @@ def blocks(problem):
 
     def sample(proposal):
         keys = jax.random.split(jax.random.key(1), REPLICATES).reshape(-1, 100)
-        parts = [exact_history_blocks(problem.model, proposal, problem.sequence, SIZES, some) for some in keys]
+        parts = [exact_history_blocks(problem.model, proposal, problem.series, SIZES, some) for some in keys]
         return jax.tree.map(lambda *each: np.concatenate(each), *parts)
 
     return {name: sample(problem.proposals[name]) for name in NAMES}
 
 
-def normal(value, centre, variance):
-    return np.exp(-0.5 * (value - centre) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
+def normal(value, center, variance):
+    return np.exp(-0.5 * (value - center) ** 2 / variance) / np.sqrt(2 * np.pi * variance)
 
 
 def integral(values, *grids):
@@ -72,8 +75,8 @@ class Quadrature:
     """The densities of the scalar model and of a proposal on grids, written out once more, one number at a time."""
 
     def __init__(self, problem, proposal):
-        self.x = np.asarray(problem.sequence.observations)[:, 0]
-        self.proposal, self.law = proposal, kalman_filter(problem.model, problem.sequence).filtered
+        self.x = np.asarray(problem.series.observations)[:, 0]
+        self.proposal, self.law = proposal, kalman_filter(problem.model, problem.series).filtered
         self.grid = np.linspace(-14, 14, 1201)
 
     def first(self, latent):
@@ -110,7 +113,7 @@ def proposal(request, problem):
 
 @pytest.mark.parametrize("power", [1, 2, 3])
 def test_moments_are_those_of_quadrature(problem, proposal, power):
-    closed = np.exp(log_weight_moments(problem.model, proposal, problem.sequence, power))
+    closed = np.exp(log_weight_moments(problem.model, proposal, problem.series, power))
     quadrature = Quadrature(problem, proposal)
     for time in (0, 1, 4, 9):
         np.testing.assert_allclose(closed[time], quadrature.moment(time, power), rtol=1e-9)
@@ -118,29 +121,29 @@ def test_moments_are_those_of_quadrature(problem, proposal, power):
 
 def test_the_first_moment_is_the_evidence_also_for_vectors():
     model = vector_model()
-    sequence = Sequence.from_values(np.asarray(simulate_model(model, 6, key=jax.random.key(2))[1]))
+    series = Series.from_values(np.asarray(simulate_model(model, 6, key=jax.random.key(2))[1]))
     optimal = AffineGaussian.optimal(model)
     for proposal in (optimal, prior_proposal(model)):
         np.testing.assert_allclose(
-            log_weight_moments(model, proposal, sequence, 1), kalman_filter(model, sequence).log_evidences, rtol=1e-11
+            log_weight_moments(model, proposal, series, 1), kalman_filter(model, series).log_evidences, rtol=1e-11
         )
-    assert abs(relative_variances(model, optimal, sequence)[0]) < 1e-12
+    assert abs(relative_variances(model, optimal, series)[0]) < 1e-12
 
 
 def test_a_proposal_that_is_too_narrow_has_no_variance(problem):
     narrow = moved(problem.proposals["optimal"], variance=0.45)
-    assert np.isinf(relative_variances(problem.model, narrow, problem.sequence)).all()
+    assert np.isinf(relative_variances(problem.model, narrow, problem.series)).all()
 
 
 def test_moments_of_a_series_with_gaps_are_refused(problem):
-    padded = problem.sequence.pad(12)
+    padded = problem.series.pad(12)
     with pytest.raises(ValueError, match="complete series only"):
         log_weight_moments(problem.model, problem.proposals["optimal"], padded, 2)
 
 
 def test_variances_of_filters_and_paths_are_those_of_quadrature(problem, proposal):
     """Two steps, where both are integrals over z_1 and z_2."""
-    sequence = problem.sequence.window(0, 2)
+    series = problem.series.window(0, 2)
     quadrature = Quadrature(problem, proposal)
     grid = quadrature.grid
     first_density, first_weight = quadrature.first(grid)
@@ -149,21 +152,19 @@ def test_variances_of_filters_and_paths_are_those_of_quadrature(problem, proposa
     future = integral(density * weight, grid)
     first_term = integral(first_density * (first_weight * future) ** 2, grid) / evidence.prod() ** 2 - 1
     second_term = quadrature.moment(1, 2) / evidence[1] ** 2 - 1
-    of_filter = smc_relative_variance(problem.model, proposal, problem.sequence, 2)
+    of_filter = smc_relative_variance(problem.model, proposal, problem.series, 2)
     np.testing.assert_allclose(of_filter, first_term + second_term, rtol=1e-8)
     path = integral(first_density[:, None] * density * (first_weight[:, None] * weight) ** 2, grid, grid)
-    of_path = path_relative_variances(problem.model, proposal, sequence)[-1]
+    of_path = path_relative_variances(problem.model, proposal, series)[-1]
     np.testing.assert_allclose(of_path, path / evidence.prod() ** 2 - 1, rtol=1e-8)
 
 
 def test_one_step_makes_all_bounds_equal(problem):
     for name in NAMES:
         proposal = problem.proposals[name]
-        one = relative_variances(problem.model, proposal, problem.sequence)[0]
-        np.testing.assert_allclose(smc_relative_variance(problem.model, proposal, problem.sequence, 1), one, atol=1e-12)
-        np.testing.assert_allclose(
-            path_relative_variances(problem.model, proposal, problem.sequence)[0], one, atol=1e-12
-        )
+        one = relative_variances(problem.model, proposal, problem.series)[0]
+        np.testing.assert_allclose(smc_relative_variance(problem.model, proposal, problem.series, 1), one, atol=1e-12)
+        np.testing.assert_allclose(path_relative_variances(problem.model, proposal, problem.series)[0], one, atol=1e-12)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -178,14 +179,14 @@ def test_exact_histories_give_a_bound_that_is_unbiased_before_the_logarithm(bloc
 
 def test_histories_from_another_law_are_not_unbiased(problem):
     """The negative control: the smoothing law in the place of the filtering one."""
-    exact = kalman_filter(problem.model, problem.sequence)
-    wrong = eqx.tree_at(lambda e: e.filtered, exact, kalman_smoother(problem.model, problem.sequence))
+    exact = kalman_filter(problem.model, problem.series)
+    wrong = eqx.tree_at(lambda e: e.filtered, exact, kalman_smoother(problem.model, problem.series))
 
     @jax.jit
     def excess(keys):
         def one(key):
             log_ratios = log_weight_ratios(
-                problem.model, problem.proposals["optimal"], problem.sequence, wrong, 100, key=key
+                problem.model, problem.proposals["optimal"], problem.series, wrong, 100, key=key
             )
             return jnp.expm1(log_ratios).mean(-1).sum()
 
@@ -205,13 +206,13 @@ def test_the_bound_is_monotone_in_the_number_of_particles(blocks, name):
 
 def test_harmonic_means_are_not_monotone(problem):
     """The negative control: K / Σ_i (1 / w_i) is consistent too, but its logarithm falls with K."""
-    exact = kalman_filter(problem.model, problem.sequence)
+    exact = kalman_filter(problem.model, problem.series)
 
     @jax.jit
     def totals(keys):
         def one(key):
             log_ratios = log_weight_ratios(
-                problem.model, problem.proposals["optimal"], problem.sequence, exact, 100, key=key
+                problem.model, problem.proposals["optimal"], problem.series, exact, 100, key=key
             )
             return -in_blocks(-log_ratios, (1, 10, 100)).log_ratio.sum(-1)
 
@@ -226,7 +227,7 @@ def test_harmonic_means_are_not_monotone(problem):
 @pytest.mark.parametrize("name", ["wide", "optimal"])
 def test_the_gap_times_particles_tends_to_its_closed_form(problem, blocks, name):
     proposal, found = problem.proposals[name], blocks[name]
-    variances = relative_variances(problem.model, proposal, problem.sequence)
+    variances = relative_variances(problem.model, proposal, problem.series)
     assert variances.max() < 5
     limit = variances.sum() / 2
     gap = controlled_mean(-found.log_ratio[:, -1], found.excess[:, -1])
@@ -236,7 +237,7 @@ def test_the_gap_times_particles_tends_to_its_closed_form(problem, blocks, name)
     # The negative controls: the constants that an erratum of the paper, and SMC histories, would give.
     log_evidences = problem.log_evidences
     misprinted = np.sum(variances * np.exp(2 * log_evidences) / (2 * log_evidences**2))
-    of_filter = smc_relative_variance(problem.model, proposal, problem.sequence) / 2
+    of_filter = smc_relative_variance(problem.model, proposal, problem.series) / 2
     for wrong in (misprinted, of_filter):
         assert abs(SIZES[-1] * gap.value / wrong - 1) > 0.05
 
@@ -244,21 +245,21 @@ def test_the_gap_times_particles_tends_to_its_closed_form(problem, blocks, name)
 @pytest.mark.parametrize("name", NAMES)
 def test_the_next_order_says_how_the_limit_is_reached(problem, blocks, name):
     proposal, found = problem.proposals[name], blocks[name]
-    limit = relative_variances(problem.model, proposal, problem.sequence).sum() / 2
-    correction = second_order(problem.model, proposal, problem.sequence)
+    limit = relative_variances(problem.model, proposal, problem.series).sum() / 2
+    correction = second_order(problem.model, proposal, problem.series)
     gap = controlled_mean(-found.log_ratio[:, 2], found.excess[:, 2])
     assert abs(SIZES[2] * gap.value - limit - correction / SIZES[2]) < SIGMAS * SIZES[2] * gap.stderr
 
 
 def test_the_optimal_bound_is_not_exact_but_maximal(problem, blocks):
     optimal = problem.proposals["optimal"]
-    variances = relative_variances(problem.model, optimal, problem.sequence)
+    variances = relative_variances(problem.model, optimal, problem.series)
     assert abs(variances[0]) < 1e-12
     assert variances[1:].min() > 1e-3
 
     def sample(proposal):
         keys = jax.random.split(jax.random.key(5), 400)
-        return exact_history_blocks(problem.model, proposal, problem.sequence, (1, 10, 100), keys)
+        return exact_history_blocks(problem.model, proposal, problem.series, (1, 10, 100), keys)
 
     best = sample(optimal)
     for change in ({"shift": 0.2}, {"shift": -0.2}, {"variance": 1.25}, {"variance": 0.8}):
@@ -274,9 +275,9 @@ def test_the_optimal_bound_is_exact_where_histories_do_not_matter(problem, block
 
     model = LinearGaussian.scalar(0.0, 1.2)
     proposal = AffineGaussian.optimal(model)
-    assert np.abs(relative_variances(model, proposal, problem.sequence)).max() < 1e-12
+    assert np.abs(relative_variances(model, proposal, problem.series)).max() < 1e-12
     keys = jax.random.split(jax.random.key(6), 100)
-    found = exact_history_blocks(model, proposal, problem.sequence, SIZES, keys)
+    found = exact_history_blocks(model, proposal, problem.series, SIZES, keys)
     assert np.abs(found.square).max() < 1e-24
 
 
@@ -286,16 +287,16 @@ def test_smc_histories_have_their_own_constant(problem):
 
     @eqx.filter_jit
     def log_evidences(keys):
-        return jax.vmap(lambda key: sampler(problem.model, proposal, problem.sequence, key=key).log_evidence)(keys)
+        return jax.vmap(lambda key: sampler(problem.model, proposal, problem.series, key=key).log_evidence)(keys)
 
     found = log_evidences(jax.random.split(jax.random.key(7), 8000)) - problem.log_evidence
     ratio = mean(jnp.expm1(found))
     assert abs(ratio.value) < SIGMAS * ratio.stderr
     gap = controlled_mean(-found, jnp.expm1(found))
     assert gap.value > SIGMAS * gap.stderr
-    limit = smc_relative_variance(problem.model, proposal, problem.sequence) / 2
+    limit = smc_relative_variance(problem.model, proposal, problem.series) / 2
     assert abs(particles * gap.value / limit - 1) < 0.1
-    of_exact_histories = relative_variances(problem.model, proposal, problem.sequence).sum() / 2
+    of_exact_histories = relative_variances(problem.model, proposal, problem.series).sum() / 2
     assert abs(particles * gap.value / of_exact_histories - 1) > 0.1
 
 

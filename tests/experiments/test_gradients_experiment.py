@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from mcfo.exact.kalman import log_evidence
+from mcfo.errors import OtherRunError
 from mcfo.experiments.gradients import experiment as gradients
 from mcfo.experiments.gradients.errata import analytic_score
 from mcfo.experiments.gradients.figures import draw_figures
@@ -13,7 +13,7 @@ from mcfo.experiments.gradients.problems import SETTINGS, make_problems
 from mcfo.experiments.gradients.samples import METHODS, PARAMETERS, Seconds
 from mcfo.experiments.gradients.summary import Summary, rows_of
 from mcfo.experiments.results import read_rows
-from mcfo.files import OtherRunError
+from mcfo.kalman import log_evidence
 
 SIZE = gradients.Preset(
     particles=(1, 10),
@@ -65,7 +65,7 @@ def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
     summary = Summary(rows)
     for setting, problem in problems.items():
         if setting in SETTINGS:
-            score = jax.grad(log_evidence)(problem.model, problem.sequence)
+            score = jax.grad(log_evidence)(problem.model, problem.series)
             found = summary.at(setting, "iwae", 10, "theta_2")
             np.testing.assert_allclose(found.exact, score.emission_matrix[0, 0], rtol=1e-10)
             assert abs(found.mean - found.exact) < 0.5 * found.std, "at K = 10 the bias of IWAE is small"

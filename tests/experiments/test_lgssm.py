@@ -13,7 +13,7 @@ from mcfo.experiments.lgssm.experiment import run
 from mcfo.experiments.lgssm.methods import PRESETS, Preset
 from mcfo.experiments.lgssm.problem import PHI, THETA, make_problem, parameters
 from mcfo.experiments.lgssm.summary import Learned
-from mcfo.training.evaluation import Evaluation
+from mcfo.inference.evaluation import Evaluation
 from support.browser import NEEDS_CHROMIUM, look_at
 
 pytestmark = pytest.mark.xdist_group("lgssm")  # one worker makes the folder
@@ -48,7 +48,7 @@ def test_the_optimum_is_the_papers():
     expected = (0.9, 1.2, gain, (1 - 1.2 * gain) * 0.5, (1 - 1.2 * gain) * 0.9, gain, 0.0)
     np.testing.assert_allclose([problem.optimum[name] for name in (*THETA, *PHI)], expected, rtol=1e-5)
     assert parameters(problem.model, problem.proposal)["phi_4"] == 1.0
-    assert problem.test.number.tolist() == [3, 4], "test series have random numbers of their own"
+    assert problem.test.series_id.tolist() == [3, 4], "test series have random numbers of their own"
 
 
 def test_steps_to_a_share_of_the_particles():

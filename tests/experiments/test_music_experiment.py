@@ -10,15 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from mcfo.cli.main import app
-from mcfo.data.music.rolls import KEYS
+from mcfo.data.piano_rolls import KEYS
+from mcfo.errors import InputError
 from mcfo.experiments.music import runs
 from mcfo.experiments.music.claims import claims
 from mcfo.experiments.music.experiment import run
 from mcfo.experiments.music.methods import METHODS, PRESETS, Course, Job, Preset, cost
 from mcfo.experiments.music.problem import find_folder, make_problem, transpose
 from mcfo.experiments.music.summary import Learned, Outcomes
-from mcfo.files import InputError
-from mcfo.training.evaluation import Evaluation
+from mcfo.inference.evaluation import Evaluation
 
 pytestmark = pytest.mark.xdist_group("music-experiment")
 
@@ -76,7 +76,7 @@ def test_transpositions_stay_on_the_piano(rolls):
     plain, more = (make_problem(rolls, "jsb", transposed=shift) for shift in (0, 2))
     assert len(plain.train) == 6
     assert len(more.train) == 6 * 5
-    assert sorted({int(one.number) for one in more.train}) == list(range(30))
+    assert sorted({int(one.series_id) for one in more.train}) == list(range(30))
     assert len(more.test) == len(plain.test) == 6
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mcfo import Amortised, Bootstrap, DeepMarkov, LinearGaussian, Sequence, kalman_filter, stack
-from mcfo.data.pendulum import View, expected_angles
+from mcfo import Series, kalman_filter, stack
 from mcfo.experiments.outcome import Outcome, clearly
 from mcfo.experiments.pendulum import runs
 from mcfo.experiments.pendulum.claims import claims
@@ -24,7 +23,10 @@ from mcfo.experiments.pendulum.motion import angles_of, motion_foreseen
 from mcfo.experiments.pendulum.prediction import follow, follow_all, scores
 from mcfo.experiments.pendulum.problem import make_problem
 from mcfo.experiments.pendulum.summary import Learned, Outcomes
-from mcfo.training.settings import SCHEDULES
+from mcfo.experiments.pendulum.videos import View, expected_angles
+from mcfo.learning.settings import SCHEDULES
+from mcfo.models import DeepMarkov, LinearGaussian
+from mcfo.proposals import Amortized, Bootstrap
 from support.browser import NEEDS_CHROMIUM, look_at
 
 pytestmark = pytest.mark.xdist_group("pendulum")  # one worker makes the folder
@@ -41,13 +43,13 @@ def linear_model():
     emission = model.emission_network.layers[0]
     exact = LinearGaussian(
         initial_mean=jnp.zeros(2),
-        initial_covariance=model.initial(None, None).variance,
+        initial_noise=model.initial(None, None).variance,
         transition_matrix=weight[:2],
         transition_offset=layer.bias[:2],
-        transition_covariance=model.transition(jnp.zeros(2), None).variance,
+        transition_noise=model.transition(jnp.zeros(2), None).variance,
         emission_matrix=emission.weight,
         emission_offset=emission.bias,
-        emission_covariance=jnp.ones(2),
+        emission_noise=jnp.ones(2),
     )
     return model, exact
 
@@ -67,7 +69,7 @@ def test_rates_fall_from_the_papers_first_to_its_last(preset):
 def test_predictions_are_those_of_the_kalman_filter():
     """Both of them: where everything is linear the picture at the mean is the mean of the pictures."""
     model, linear = linear_model()
-    video = Sequence.from_values(np.random.default_rng(0).normal(size=(6, 2)))
+    video = Series.from_values(np.random.default_rng(0).normal(size=(6, 2)))
     found = eqx.filter_jit(lambda key: follow(model, Bootstrap(), video, particles=20_000, draws=20_000, key=key))(
         jax.random.key(2)
     )
@@ -84,17 +86,17 @@ def test_predictions_are_those_of_the_kalman_filter():
 
 def test_errors_are_sums_of_norms_over_the_later_frames():
     model, _ = linear_model()
-    proposal = Amortised(2, 2, key=jax.random.key(1), encoder=(4,), hidden=(4,))
+    proposal = Amortized(2, 2, key=jax.random.key(1), encoder=(4,), hidden=(4,))
     values = np.random.default_rng(1).normal(size=(3, 5, 2))
-    videos = stack([Sequence.from_values(one, number=number) for number, one in enumerate(values)])
+    videos = stack([Series.from_values(one, series_id=number) for number, one in enumerate(values)])
     key, particles = jax.random.key(3), 50
     found = eqx.filter_jit(lambda: scores(model, proposal, videos, jnp.asarray(values), particles=particles, key=key))()
     alone = eqx.filter_jit(lambda video: follow(model, proposal, video, particles=particles, key=key))
-    one_by_one = [alone(Sequence.from_values(one, number=number)) for number, one in enumerate(values)]
+    one_by_one = [alone(Series.from_values(one, series_id=number)) for number, one in enumerate(values)]
     for metric, pictures in (("prediction", "at_mean"), ("prediction_by_mean", "mean")):
         distances = [
-            np.linalg.norm(np.asarray(getattr(way, pictures)) - grey[1:], axis=1).sum()
-            for way, grey in zip(one_by_one, values, strict=True)
+            np.linalg.norm(np.asarray(getattr(way, pictures)) - gray[1:], axis=1).sum()
+            for way, gray in zip(one_by_one, values, strict=True)
         ]
         assert float(found[metric]) == pytest.approx(np.mean(distances), rel=1e-9)
     evidences = [float(way.record.log_evidence.sum()) for way in one_by_one]
@@ -104,11 +106,11 @@ def test_errors_are_sums_of_norms_over_the_later_frames():
 
 def test_baselines():
     problem = make_problem(series=4, test_series=3, evaluated=2, steps=5, seed=1)
-    grey = np.asarray(problem.grey)
-    assert problem.test.observations.shape == grey.shape == (2, 5, 1024)
+    gray = np.asarray(problem.gray)
+    assert problem.test.observations.shape == gray.shape == (2, 5, 1024)
     found = problem.baselines()
     wanted = np.mean(
-        [sum(np.linalg.norm(grey[video, t] - grey[video, t - 1]) for t in range(1, 5)) for video in range(2)]
+        [sum(np.linalg.norm(gray[video, t] - gray[video, t - 1]) for t in range(1, 5)) for video in range(2)]
     )
     assert found["persistence"] == pytest.approx(wanted, rel=1e-5)
     assert found["static"] > found["persistence"] > found["true state"] > found["true state, mean"] > 0
@@ -116,10 +118,10 @@ def test_baselines():
         size=(3000, 2, 4)
     )
     mean = np.mean([View()(angles).reshape(2, 4, -1) / 255 for angles in draws], axis=0)
-    wanted = np.linalg.norm(grey[:, 1:] - mean, axis=-1).sum(-1).mean()
+    wanted = np.linalg.norm(gray[:, 1:] - mean, axis=-1).sum(-1).mean()
     assert found["true state, mean"] == pytest.approx(wanted, rel=0.02)
     seen = np.asarray(problem.test.observations, float)
-    wanted = np.mean([np.linalg.norm(grey[video, 1:] - seen[video, :-1], axis=1).sum() for video in range(2)])
+    wanted = np.mean([np.linalg.norm(gray[video, 1:] - seen[video, :-1], axis=1).sum() for video in range(2)])
     assert found["last observed"] == pytest.approx(wanted, rel=1e-5)
 
 
@@ -131,14 +133,14 @@ def test_motion_is_the_share_of_it_that_pictures_foresee(share):
     blurred = 0.8 * pictures + 0.1
     for shown in (pictures, blurred):
         assert motion_foreseen(shown, problem.angles, problem.speeds) == pytest.approx(share, abs=0.02)
-    frames = np.asarray(problem.grey)
+    frames = np.asarray(problem.gray)
     np.testing.assert_allclose(np.exp(1j * angles_of(frames)), np.exp(1j * problem.angles), atol=2e-3)
 
 
 @functools.cache
 def followed():
     """One short video, which the linear model follows."""
-    videos = stack([Sequence.from_values(np.zeros((3, 2)))])
+    videos = stack([Series.from_values(np.zeros((3, 2)))])
     return follow_all(linear_model()[0], Bootstrap(), videos, particles=2, key=jax.random.key(0))
 
 
@@ -222,7 +224,7 @@ def test_a_filter_that_fails_has_no_ess():
     """Its weights are then equal, which would be the largest there is."""
     model, _ = linear_model()
     values = np.full((1, 3, 2), 1e200)
-    videos = stack([Sequence.from_values(values[0])])
+    videos = stack([Series.from_values(values[0])])
     found = scores(model, Bootstrap(), videos, jnp.asarray(values), particles=5, key=jax.random.key(0))
     assert float(found["ess_at_test"]) == 0.0
     assert not np.isfinite(found["nll"])

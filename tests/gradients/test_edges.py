@@ -8,20 +8,22 @@ import numpyro.distributions as dist
 import pytest
 
 import mcfo
-from mcfo import SMC, Criterion, ESSBelow, Estimator, FilterScore, MarkovModel, Model, Objective, Proposal, Sequence
+from mcfo import SMC, Estimator, MarkovModel, Model, Objective, Proposal, Series
 from mcfo.gradients import accumulated, passes
+from mcfo.resampling import Criterion, ESSBelow
+from mcfo.rules import FilterScore
 from support.gradients import PHI, ascent, flat, off_optimum
 from support.memory import Remembering
 from support.problems import scalar_model
 
 MODEL = scalar_model()
 PROPOSAL = off_optimum(MODEL)
-SERIES = Sequence.from_values([0.4, 1.1, -0.7, 0.2])
+SERIES = Series.from_values([0.4, 1.1, -0.7, 0.2])
 
 
 @pytest.mark.parametrize("frugal", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_the_gradient_of_many_seeds_is_the_mean_of_their_gradients(frugal):
-    objective, keys = mcfo.mcfo(3, frugal=frugal), jax.random.split(jax.random.key(0), 3)
+    objective, keys = mcfo.objectives.mcfo(3, frugal=frugal), jax.random.split(jax.random.key(0), 3)
 
     def loss(both, key):
         return objective.loss(*both, SERIES, key=key)[0]
@@ -58,10 +60,10 @@ class Twin(Model):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("phi", ["reparameterised", "dreg", "sticking-the-landing", "inclusive-kl"])
+@pytest.mark.parametrize("phi", ["reparameterized", "dreg", "sticking-the-landing", "inclusive-kl"])
 @pytest.mark.parametrize("sweeps", [None, 4])
 def test_a_markov_model_that_does_not_say_so_learns_the_same(phi, sweeps):
-    objective = mcfo.mcfo(5, sweeps=sweeps, phi=phi)
+    objective = mcfo.objectives.mcfo(5, sweeps=sweeps, phi=phi)
     grad = eqx.filter_jit(lambda model: ascent(objective, model, PROPOSAL, SERIES, jax.random.key(1))[0])
     plain, twin = grad(MODEL), grad(Twin(MODEL))
     np.testing.assert_allclose(flat(twin[0].original, twin[1]), flat(*plain), rtol=1e-9, atol=1e-12)
@@ -88,12 +90,12 @@ class Echo(Model):
         return observation
 
 
-class Centred(Proposal):
+class Centered(Proposal):
     """The prior, and at the first step with a mean to learn."""
 
     shift: jax.Array
 
-    def encode(self, sequence):
+    def encode(self, series):
         return None
 
     def initial(self, prior, context):
@@ -105,9 +107,9 @@ class Centred(Proposal):
 
 def test_what_is_imputed_teaches_no_proposal():
     """At a gap the prior is the optimal proposal, so DReG is zero, whatever was drawn for the observation."""
-    sequence = Sequence.from_values([np.nan, 2.0])
+    series = Series.from_values([np.nan, 2.0])
     gradients, _ = eqx.filter_jit(ascent)(
-        mcfo.mcfo(4, phi="dreg"), Echo(jnp.array(0.0)), Centred(jnp.array(0.0)), sequence, jax.random.key(0)
+        mcfo.objectives.mcfo(4, phi="dreg"), Echo(jnp.array(0.0)), Centered(jnp.array(0.0)), series, jax.random.key(0)
     )
     assert abs(float(gradients[1].shift)) < 1e-12
     assert abs(float(gradients[0].level)) > 1e-3
@@ -133,7 +135,7 @@ class Reckless(Proposal):
 
     log_width: jax.Array
 
-    def encode(self, sequence):
+    def encode(self, series):
         return None
 
     def initial(self, prior, context):
@@ -146,12 +148,12 @@ class Reckless(Proposal):
 @pytest.mark.parametrize(
     "objective",
     [
-        mcfo.mcfo(8, frugal=True),
-        pytest.param(mcfo.mcfo(8, phi="dreg"), marks=pytest.mark.slow),
-        pytest.param(mcfo.mcfo(8, theta="fisher", criterion=ESSBelow(0.0)), marks=pytest.mark.slow),
-        pytest.param(mcfo.aesmc(8), marks=pytest.mark.slow),
-        pytest.param(mcfo.iwae(8), marks=pytest.mark.slow),
-        pytest.param(mcfo.rws(8), marks=pytest.mark.slow),
+        mcfo.objectives.mcfo(8, frugal=True),
+        pytest.param(mcfo.objectives.mcfo(8, phi="dreg"), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.mcfo(8, theta="fisher", criterion=ESSBelow(0.0)), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.aesmc(8), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.iwae(8), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.rws(8), marks=pytest.mark.slow),
     ],
     ids=["accumulated", "dreg", "fisher-carried", "aesmc", "iwae", "rws"],
 )
@@ -168,10 +170,10 @@ def test_the_dead_have_no_say(objective):
 @pytest.mark.parametrize(
     "objective",
     [
-        pytest.param(mcfo.mcfo(8, frugal=True), marks=pytest.mark.slow),
-        mcfo.mcfo(8, frugal=False, phi="dreg"),
-        pytest.param(mcfo.mcfo(8, theta="fisher-lag-2"), marks=pytest.mark.slow),
-        pytest.param(mcfo.aesmc(8), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.mcfo(8, frugal=True), marks=pytest.mark.slow),
+        mcfo.objectives.mcfo(8, frugal=False, phi="dreg"),
+        pytest.param(mcfo.objectives.mcfo(8, theta="fisher-lag-2"), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.aesmc(8), marks=pytest.mark.slow),
     ],
     ids=["accumulated", "kept", "kept-by-lag", "reversed"],
 )
@@ -196,9 +198,9 @@ def test_costly_densities_are_repaired_only_where_someone_died(dead, objective, 
 def test_objectives_can_be_made_while_tracing():
     @jax.jit
     def loss(threshold):
-        shared = mcfo.fivo(3, criterion=ESSBelow(threshold))
+        shared = mcfo.objectives.fivo(3, criterion=ESSBelow(threshold))
         assert shared.runs == 1
-        assert mcfo.fivo(3).runs == 1
+        assert mcfo.objectives.fivo(3).runs == 1
         return shared.loss(MODEL, PROPOSAL, SERIES, key=jax.random.key(0))[0]
 
     assert np.isfinite(loss(0.5))
@@ -210,7 +212,9 @@ def test_a_rule_of_ones_own_is_not_mistaken_for_another():
             return 2 * step.average(step.log_joint)
 
     def theta(rule):
-        return ascent(mcfo.mcfo(3, theta=rule), MODEL, PROPOSAL, SERIES, jax.random.key(0))[0][0].emission_matrix
+        return ascent(mcfo.objectives.mcfo(3, theta=rule), MODEL, PROPOSAL, SERIES, jax.random.key(0))[0][
+            0
+        ].emission_matrix
 
     np.testing.assert_allclose(theta(Doubled()), 2 * theta(FilterScore()), rtol=1e-10)
 
@@ -221,9 +225,9 @@ def test_the_score_of_ancestors_is_refused_where_it_would_be_wrong():
             return jnp.max(log_weights) > -1.0
 
     with pytest.raises(ValueError, match="Largest decides by the weights"):
-        mcfo.fivo(3, full=True, criterion=Largest())
-    gappy = Sequence.from_values([[0.0, 1.0], [np.nan, 1.0]])
+        mcfo.objectives.fivo(3, full=True, criterion=Largest())
+    gappy = Series.from_values([[0.0, 1.0], [np.nan, 1.0]])
     with pytest.raises(ValueError, match="Remembering is not Markov and values are missing"):
-        mcfo.fivo(3, full=True).check(Remembering(), mcfo.Bootstrap(), gappy)
+        mcfo.objectives.fivo(3, full=True).check(Remembering(), mcfo.proposals.Bootstrap(), gappy)
     assert Objective(Estimator(SMC(3), FilterScore())).runs == 1
     assert flat(MODEL, PROPOSAL)[PHI].shape == (5,)

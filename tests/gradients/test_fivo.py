@@ -13,7 +13,10 @@ import numpy as np
 import pytest
 
 import mcfo
-from mcfo import SMC, Always, Estimator, LinearGaussian, Multinomial, Objective, ResamplingScore, Sequence, stack
+from mcfo import SMC, Estimator, Objective, Series, stack
+from mcfo.models import LinearGaussian
+from mcfo.resampling import Always, Multinomial
+from mcfo.rules import ResamplingScore
 from support.gradients import ascent, flat, off_optimum
 from support.means import assert_mean, standard_errors
 
@@ -74,7 +77,7 @@ def expected_bound(parameters, observations, nodes=NODES):
     return jnp.sum(jax.lax.map(jax.checkpoint(of_first), pairs))
 
 
-class NextStepOnly(mcfo.PathRule):
+class NextStepOnly(mcfo.rules.PathRule):
     """The paper's Table 1: the score of an ancestor times the increment of the next step alone."""
 
     name = "next-step-only"
@@ -95,16 +98,16 @@ class NextStepOnly(mcfo.PathRule):
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [2, 3])
 def test_the_full_gradient_is_the_derivative_of_the_bound(steps):
-    sequence = Sequence.from_values(VALUES[:steps])
+    series = Series.from_values(VALUES[:steps])
     truth = jax.jit(jax.grad(expected_bound))(flat(MODEL, PROPOSAL), jnp.asarray(VALUES[:steps]))
     sampler = SMC(2, Multinomial(), Always())
-    rules = [ResamplingScore(), ResamplingScore(baseline=None), mcfo.Pathwise(), NextStepOnly()]
+    rules = [ResamplingScore(), ResamplingScore(baseline=None), mcfo.rules.Pathwise(), NextStepOnly()]
 
     @eqx.filter_jit
     def draw(key):
         def one(key):
             both = [Estimator(sampler, rule) for rule in rules]
-            return jnp.stack([flat(*ascent(Objective(e, e), MODEL, PROPOSAL, sequence, key)[0]) for e in both])
+            return jnp.stack([flat(*ascent(Objective(e, e), MODEL, PROPOSAL, series, key)[0]) for e in both])
 
         return jax.lax.map(one, jax.random.split(key, SAMPLES), batch_size=5000)
 
@@ -120,14 +123,14 @@ def test_the_full_gradient_is_the_derivative_of_the_bound(steps):
 
 @pytest.mark.slow
 def test_replicates_are_a_baseline():
-    """Unbiased too, and with several runs of the same sequence far less noisy."""
-    one = Sequence.from_values(VALUES[:2])
+    """Unbiased too, and with several runs of the same series far less noisy."""
+    one = Series.from_values(VALUES[:2])
     truth = jax.jit(jax.grad(expected_bound))(flat(MODEL, PROPOSAL), jnp.asarray(VALUES[:2]))
     batch = stack([one] * 8)
 
     @eqx.filter_jit
     def draw(baseline, key):
-        objective = mcfo.fivo(2, full=True, baseline=baseline)
+        objective = mcfo.objectives.fivo(2, full=True, baseline=baseline)
         keys = jax.random.split(key, 5000)
         return jax.lax.map(lambda key: flat(*ascent(objective, MODEL, PROPOSAL, batch, key)[0]), keys, batch_size=1000)
 

@@ -1,4 +1,4 @@
-"""A batch that goes back in groups of sequences, against the whole of it at once."""
+"""A batch that goes back in groups of series, against the whole of it at once."""
 
 from functools import partial
 
@@ -23,14 +23,14 @@ KEY = jax.random.key(3)
 
 def batch(count):
     """Series with gaps, of different lengths."""
-    return stack([data(MODEL, 4 + n % 3, missing=True, seed=n, number=n) for n in range(count)])
+    return stack([data(MODEL, 4 + n % 3, missing=True, seed=n, series_id=n) for n in range(count)])
 
 
 @pytest.mark.parametrize("frugal", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_groups_add_up_to_the_batch(frugal, monkeypatch):
     monkeypatch.setattr(groups, "_AT_ONCE", 3 * 6 * 5)  # three of them, and two
-    lanes = (Lane(mcfo.Pathwise(), True, True),)
-    sampler = mcfo.SMC(5, mcfo.Multinomial(), mcfo.ESSBelow(0.7))
+    lanes = (Lane(mcfo.rules.Pathwise(), True, True),)
+    sampler = mcfo.SMC(5, mcfo.resampling.Multinomial(), mcfo.resampling.ESSBelow(0.7))
 
     def in_groups(modules, batch):
         return early(modules, partial(groups.grouped, frugal=frugal), sampler, lanes, batch, KEY)
@@ -53,11 +53,11 @@ def test_groups_add_up_to_the_batch(frugal, monkeypatch):
 
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_batch():
-    objective, few = mcfo.fivo(1000), 3
+    objective, few = mcfo.objectives.fivo(1000), 3
     assert few == groups._AT_ONCE // (40 * 1000)
 
     def temporary(count):
-        series = stack([data(MODEL, 40, number=n) for n in range(count)])
+        series = stack([data(MODEL, 40, series_id=n) for n in range(count)])
         step = jax.jit(jax.grad(lambda both: objective.loss(*both, series, key=KEY)[0]))
         return step.lower((MODEL, PROPOSAL)).compile().memory_analysis().temp_size_in_bytes
 

@@ -12,7 +12,10 @@ import numpy as np
 import pytest
 
 import mcfo
-from mcfo import PIMH, SMC, AffineGaussian, Always, Estimator, LinearGaussian, Objective, Sequence, Systematic, simulate
+from mcfo import PIMH, SMC, Estimator, Objective, Series, simulate
+from mcfo.models import LinearGaussian
+from mcfo.proposals import AffineGaussian
+from mcfo.resampling import Always, Systematic
 from support.gradients import PHI, ascent, flat, off_optimum, samples
 from support.means import assert_mean, standard_errors
 
@@ -23,60 +26,68 @@ REPLICATES = 1000
 
 
 @functools.cache
-def sequences(count):
+def series_list(count):
     """Simulated series of ten steps, stacked."""
     _, values = jax.vmap(lambda key: simulate(MODEL, 10, key=key))(jax.random.split(jax.random.key(0), count))
-    return jax.vmap(lambda one: eqx.tree_at(lambda s: s.observations, Sequence.from_values(np.zeros(10)), one))(values)
+    return jax.vmap(lambda one: eqx.tree_at(lambda s: s.observations, Series.from_values(np.zeros(10)), one))(values)
 
 
-def sequence():
-    return jax.tree.map(lambda array: array[0], sequences(20))
+def series():
+    return jax.tree.map(lambda array: array[0], series_list(20))
 
 
 @functools.cache
 def at_optimum(phi, particles):
     made = samples(
-        mcfo.mcfo(particles, phi=phi), MODEL, PROPOSAL, sequence(), jax.random.key(1), REPLICATES, 10**5 // particles
+        mcfo.objectives.mcfo(particles, phi=phi),
+        MODEL,
+        PROPOSAL,
+        series(),
+        jax.random.key(1),
+        REPLICATES,
+        10**5 // particles,
     )
     return np.asarray(made)[:, PHI]
 
 
 @pytest.mark.parametrize("particles", [10, pytest.param(100, marks=pytest.mark.slow), 1000])
 def test_mcfo_is_zero_in_mean(particles):
-    assert_mean(at_optimum("reparameterised", particles), 0.0, sigmas=4.0)
+    assert_mean(at_optimum("reparameterized", particles), 0.0, sigmas=4.0)
 
 
 def test_its_spread_falls_as_the_root_of_the_particles():
-    small, large = (at_optimum("reparameterised", particles).std(axis=0) for particles in (10, 1000))
+    small, large = (at_optimum("reparameterized", particles).std(axis=0) for particles in (10, 1000))
     slopes = np.log(large / small) / np.log(100)
     np.testing.assert_allclose(slopes, -0.5, atol=0.05)
 
 
 def test_dreg_has_no_spread():
     ours = at_optimum("dreg", 10)
-    assert np.all(np.abs(ours) < 1e-6 * at_optimum("reparameterised", 10).std(axis=0))
+    assert np.all(np.abs(ours) < 1e-6 * at_optimum("reparameterized", 10).std(axis=0))
     assert np.any(ours != 0), "zero up to rounding, not by omission"
 
 
 @eqx.filter_jit
-def over_sequences(objective, key):
-    """Gradient samples of each of 20 sequences, (20, replicates, 5)."""
+def over_series(objective, key):
+    """Gradient samples of each of 20 series, (20, replicates, 5)."""
 
-    def one(key_and_sequence):
-        key, sequence = key_and_sequence
-        return flat(*ascent(objective, MODEL, PROPOSAL, sequence, key)[0])[PHI]
+    def one(key_and_series):
+        key, series = key_and_series
+        return flat(*ascent(objective, MODEL, PROPOSAL, series, key)[0])[PHI]
 
-    def of_sequence(number):
-        series = jax.tree.map(lambda array: array[number], sequences(20))
+    def of_series(number):
+        make_series = jax.tree.map(lambda array: array[number], series_list(20))
         keys = jax.random.split(jax.random.fold_in(key, number), REPLICATES)
-        return jax.lax.map(lambda key: one((key, series)), keys, batch_size=100)
+        return jax.lax.map(lambda key: one((key, make_series)), keys, batch_size=100)
 
-    return jax.lax.map(of_sequence, jnp.arange(20))
+    return jax.lax.map(of_series, jnp.arange(20))
 
 
 @pytest.mark.slow
 def test_aesmc_is_not_and_more_particles_do_not_help():
-    few, many = (np.asarray(over_sequences(mcfo.aesmc(particles), jax.random.key(2))) for particles in (100, 1000))
+    few, many = (
+        np.asarray(over_series(mcfo.objectives.aesmc(particles), jax.random.key(2))) for particles in (100, 1000)
+    )
     for drawn in (few, many):
         worst = np.array([np.max(standard_errors(of_one, 0.0)) for of_one in drawn])
         assert np.sum(worst > 10) >= 15, worst
@@ -93,21 +104,21 @@ def test_pimh_needs_fresh_noise():
 
     At theta = (0.9, 10) sweeps of five particles differ too little for the choice to show.
     """
-    fresh = pimh_samples(MODEL, sequence(), reuse_noise=False)
+    fresh = pimh_samples(MODEL, series(), reuse_noise=False)
     assert_mean(fresh, 0.0, sigmas=4.0)
     mild = LinearGaussian.scalar(0.9, 1.2)
-    assert_mean(pimh_samples(mild, series(mild), reuse_noise=False), 0.0, sigmas=4.0)
-    assert np.max(standard_errors(pimh_samples(mild, series(mild), reuse_noise=True), 0.0)) > 8
+    assert_mean(pimh_samples(mild, make_series(mild), reuse_noise=False), 0.0, sigmas=4.0)
+    assert np.max(standard_errors(pimh_samples(mild, make_series(mild), reuse_noise=True), 0.0)) > 8
 
 
-def pimh_samples(model, sequence, *, reuse_noise):
+def pimh_samples(model, series, *, reuse_noise):
     chain = PIMH(SMC(5, Systematic(), Always()), 5, reuse_noise=reuse_noise)
-    objective = Objective(Estimator(chain, mcfo.FilterScore()), Estimator(chain, mcfo.Reparameterised()))
-    return samples(objective, model, AffineGaussian.optimal(model), sequence, jax.random.key(3), 20_000, 1000)[:, PHI]
+    objective = Objective(Estimator(chain, mcfo.rules.FilterScore()), Estimator(chain, mcfo.rules.Reparameterized()))
+    return samples(objective, model, AffineGaussian.optimal(model), series, jax.random.key(3), 20_000, 1000)[:, PHI]
 
 
-def series(model):
-    return Sequence.from_values(simulate(model, 10, key=jax.random.key(0))[1])
+def make_series(model):
+    return Series.from_values(simulate(model, 10, key=jax.random.key(0))[1])
 
 
 @pytest.mark.slow
@@ -115,15 +126,15 @@ def test_dreg_and_reparameterised_agree_away_from_the_optimum():
     """And sticking the landing, which drops what DReG accounts for, does not."""
     model = LinearGaussian.scalar(0.9, 1.2)
     proposal = off_optimum(model)
-    sequence = series(model)
+    series = make_series(model)
 
     @eqx.filter_jit
     def three(key):
         def one(key):
             return jnp.stack(
                 [
-                    flat(*ascent(mcfo.mcfo(10, phi=phi), model, proposal, sequence, key)[0])[PHI]
-                    for phi in ("reparameterised", "dreg", "sticking-the-landing")
+                    flat(*ascent(mcfo.objectives.mcfo(10, phi=phi), model, proposal, series, key)[0])[PHI]
+                    for phi in ("reparameterized", "dreg", "sticking-the-landing")
                 ]
             )
 

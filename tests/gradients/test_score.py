@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 import mcfo
-from mcfo import AffineGaussian, Bootstrap, FilterScore, LinearGaussian, Sequence, simulate
+from mcfo import Series, simulate
+from mcfo.models import LinearGaussian
+from mcfo.proposals import AffineGaussian, Bootstrap
+from mcfo.rules import FilterScore
 from support.gradients import PHI, THETA, ascent, exact_score, flat, off_optimum, samples
 from support.means import assert_mean, standard_errors
 from support.memory import Remembering, exact_log_evidence
@@ -19,12 +22,12 @@ TRUE = LinearGaussian.scalar(0.9, 1.2)
 def problem():
     """A model off the truth, its optimal proposal, 50 steps from the truth and the exact score."""
     model = LinearGaussian.scalar(0.8, 1.08)
-    sequence = Sequence.from_values(simulate(TRUE, 50, key=jax.random.key(7))[1])
-    return model, AffineGaussian.optimal(model), sequence, np.asarray(exact_score(model, sequence))
+    series = Series.from_values(simulate(TRUE, 50, key=jax.random.key(7))[1])
+    return model, AffineGaussian.optimal(model), series, np.asarray(exact_score(model, series))
 
 
 def estimates(problem, rule, particles, count):
-    objective = mcfo.mcfo(particles, theta=rule)
+    objective = mcfo.objectives.mcfo(particles, theta=rule)
     return np.asarray(samples(objective, *problem[:3], jax.random.key(8), count, 20_000 // particles))[:, THETA]
 
 
@@ -61,10 +64,14 @@ def test_a_lag_lies_between_the_filter_and_the_genealogy(problem):
 @pytest.mark.slow
 @pytest.mark.parametrize(("side", "rule", "part"), [("theta", "fisher", THETA), ("phi", "path-kl", PHI)])
 def test_a_lag_longer_than_the_series_is_the_genealogy(side, rule, part):
-    sequence = Sequence.from_values([0.3, np.nan, -0.2, 1.0]).pad(6)
+    series = Series.from_values([0.3, np.nan, -0.2, 1.0]).pad(6)
     proposal = AffineGaussian.optimal(TRUE)
     whole, lagged, shorter = (
-        flat(*eqx.filter_jit(ascent)(mcfo.mcfo(5, **{side: name}), TRUE, proposal, sequence, jax.random.key(0))[0])
+        flat(
+            *eqx.filter_jit(ascent)(mcfo.objectives.mcfo(5, **{side: name}), TRUE, proposal, series, jax.random.key(0))[
+                0
+            ]
+        )
         for name in (rule, f"{rule}-lag-9", f"{rule}-lag-1")
     )
     np.testing.assert_allclose(whole, lagged, rtol=1e-12)
@@ -80,9 +87,9 @@ def test_the_truth_is_a_root_of_the_filter_score():
         def one(key):
             data_key, filter_key = jax.random.split(key)
             values = simulate(TRUE, 20, key=data_key)[1]
-            sequence = eqx.tree_at(lambda s: s.observations, Sequence.from_values(np.zeros(20)), values)
-            objective = mcfo.mcfo(1000)
-            return flat(*ascent(objective, model, AffineGaussian.optimal(model), sequence, filter_key)[0])[THETA]
+            series = eqx.tree_at(lambda s: s.observations, Series.from_values(np.zeros(20)), values)
+            objective = mcfo.objectives.mcfo(1000)
+            return flat(*ascent(objective, model, AffineGaussian.optimal(model), series, filter_key)[0])[THETA]
 
         return jax.lax.map(one, jax.random.split(jax.random.key(9), count), batch_size=20)
 
@@ -98,7 +105,7 @@ def test_fisher_learns_a_memory_with_missing_values():
     """A model that is not Markov, binary latents, a gap in x that the memory reads: against enumeration."""
     model = Remembering()
     values = np.array([[1.0, 0.0], [np.nan, 1.0], [0.0, np.nan], [1.0, 1.0]])
-    sequence = Sequence.from_values(values)
+    series = Series.from_values(values)
     truth = jax.grad(lambda weights: exact_log_evidence(eqx.tree_at(lambda m: m.weights, model, weights), values))(
         model.weights
     )
@@ -106,7 +113,7 @@ def test_fisher_learns_a_memory_with_missing_values():
     @eqx.filter_jit
     def draw(rule, key):
         def one(key):
-            return ascent(mcfo.mcfo(1000, theta=rule), model, Bootstrap(), sequence, key)[0][0].weights
+            return ascent(mcfo.objectives.mcfo(1000, theta=rule), model, Bootstrap(), series, key)[0][0].weights
 
         return jax.lax.map(one, jax.random.split(key, 500), batch_size=50)
 
@@ -121,10 +128,10 @@ class TestDraws:
     @staticmethod
     def gaps(problem, rule, **options):
         """Differences to the weighted sum over all particles of the same run."""
-        model, proposal, sequence, _ = problem
+        model, proposal, series, _ = problem
         key = jax.random.key(3)
         few, all_of_them = (
-            samples(mcfo.mcfo(20, theta=one, **options), model, proposal, sequence, key, 400, 100)
+            samples(mcfo.objectives.mcfo(20, theta=one, **options), model, proposal, series, key, 400, 100)
             for one in (rule, "filter-score")
         )
         return np.asarray(few - all_of_them)
@@ -152,10 +159,12 @@ class TestDraws:
         assert (many < few / 2).all()
 
     def test_accumulated_and_batched_agree(self, problem):
-        model, proposal, sequence, _ = problem
+        model, proposal, series, _ = problem
         accumulated, batched = (
-            flat(*eqx.filter_jit(ascent)(objective, model, proposal, sequence, jax.random.key(1))[0])
-            for objective in (mcfo.mcfo(20, theta="filter-score-draws-3", frugal=frugal) for frugal in (True, False))
+            flat(*eqx.filter_jit(ascent)(objective, model, proposal, series, jax.random.key(1))[0])
+            for objective in (
+                mcfo.objectives.mcfo(20, theta="filter-score-draws-3", frugal=frugal) for frugal in (True, False)
+            )
         )
         np.testing.assert_allclose(accumulated, batched, rtol=1e-10)
 
@@ -194,11 +203,11 @@ def test_path_kl_draws_the_proposal_to_the_smoothing_law_of_its_lag():
     model = LinearGaussian.scalar(0.9, 1.2, initial_mean=0.0)
     proposal = off_optimum(model)
     values = np.asarray(simulate(model, 5, key=jax.random.key(3))[1])[:, 0]
-    sequence = Sequence.from_values(values)
+    series = Series.from_values(values)
     rules = {"inclusive-kl": 0, "path-kl-lag-1": 1, "path-kl-lag-2": 2, "path-kl": 4}
     truths = {rule: exact_path_kl(model, proposal, values, lag) for rule, lag in rules.items()}
     for rule, truth in truths.items():
-        found = samples(mcfo.mcfo(4000, phi=rule), model, proposal, sequence, jax.random.key(4), 200, 5)
+        found = samples(mcfo.objectives.mcfo(4000, phi=rule), model, proposal, series, jax.random.key(4), 200, 5)
         found = np.asarray(found)[:, PHI]
         assert_mean(found, truth, sigmas=4.0)
         others = [other for name, other in truths.items() if name != rule]
@@ -215,8 +224,8 @@ def test_over_many_series_later_weights_leave_the_optimal_proposal_where_it_is(r
         def one(key):
             data_key, filter_key = jax.random.split(key)
             values = simulate(model, 8, key=data_key)[1]
-            sequence = eqx.tree_at(lambda s: s.observations, Sequence.from_values(np.zeros(8)), values)
-            return flat(*ascent(mcfo.mcfo(500, phi=rule), model, proposal, sequence, filter_key)[0])[PHI]
+            series = eqx.tree_at(lambda s: s.observations, Series.from_values(np.zeros(8)), values)
+            return flat(*ascent(mcfo.objectives.mcfo(500, phi=rule), model, proposal, series, filter_key)[0])[PHI]
 
         return jax.lax.map(one, jax.random.split(jax.random.key(5), 2000), batch_size=40)
 
@@ -226,8 +235,8 @@ def test_over_many_series_later_weights_leave_the_optimal_proposal_where_it_is(r
     )
     assert_mean(at_optimum, 0.0, sigmas=4.0)
     assert np.max(standard_errors(beside, 0.0)) > 10
-    sequence = Sequence.from_values(simulate(model, 8, key=jax.random.key(6))[1])
+    series = Series.from_values(simulate(model, 8, key=jax.random.key(6))[1])
     alone = samples(
-        mcfo.mcfo(500, phi=rule), model, AffineGaussian.optimal(model), sequence, jax.random.key(7), 200, 40
+        mcfo.objectives.mcfo(500, phi=rule), model, AffineGaussian.optimal(model), series, jax.random.key(7), 200, 40
     )
     assert np.max(standard_errors(np.asarray(alone)[:, PHI], 0.0)) > 10

@@ -16,7 +16,9 @@ KEY = jax.random.key(3)
 
 
 def batch(missing=True):
-    return stack([data(MODEL, 7, missing=missing, seed=1, number=1), data(MODEL, 4, missing=missing, seed=2, number=2)])
+    return stack(
+        [data(MODEL, 7, missing=missing, seed=1, series_id=1), data(MODEL, 4, missing=missing, seed=2, series_id=2)]
+    )
 
 
 def gradient(objective, missing=True):
@@ -26,22 +28,22 @@ def gradient(objective, missing=True):
 
 def test_a_window_of_one_step_is_the_filtering_objective():
     """Without the past, AESMC is MCFO where the proposal does not read theta, as it does at a gap; another pass."""
-    wanted, evidence, _ = gradient(mcfo.mcfo(5), missing=False)
-    found, same, _ = gradient(mcfo.aesmc(5).in_windows(1), missing=False)
+    wanted, evidence, _ = gradient(mcfo.objectives.mcfo(5), missing=False)
+    found, same, _ = gradient(mcfo.objectives.aesmc(5).in_windows(1), missing=False)
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(same, evidence, rtol=1e-12)
 
 
 @pytest.mark.slow
 def test_a_window_as_long_as_the_series_cuts_nothing():
-    whole, evidence, run = gradient(mcfo.aesmc(5))
+    whole, evidence, run = gradient(mcfo.objectives.aesmc(5))
     for window in (7, 100):
-        found, same, _ = gradient(mcfo.aesmc(5).in_windows(window))
+        found, same, _ = gradient(mcfo.objectives.aesmc(5).in_windows(window))
         np.testing.assert_allclose(found, whole, rtol=1e-9, atol=1e-11)
     between = []
     for window in (1, 2, 3, 5):
         # Windows that divide the series and windows that do not: the filter is always the same.
-        found, same, cut = gradient(mcfo.aesmc(5).in_windows(window))
+        found, same, cut = gradient(mcfo.objectives.aesmc(5).in_windows(window))
         np.testing.assert_allclose(same, evidence, rtol=1e-12)
         np.testing.assert_allclose(cut.record.ess, run.record.ess, rtol=1e-10)
         between.append(np.abs(found - whole).max())
@@ -50,9 +52,9 @@ def test_a_window_as_long_as_the_series_cuts_nothing():
 
 def test_windows_are_whole_numbers():
     with pytest.raises(ValueError, match="at least 1"):
-        mcfo.mcfo(5).in_windows(0)
+        mcfo.objectives.mcfo(5).in_windows(0)
 
 
 def test_rules_of_whole_series_refuse_windows():
     with pytest.raises(ValueError, match="adds up over the whole series"):
-        mcfo.mcfo(5, theta="fisher").in_windows(3).loss(MODEL, PROPOSAL, batch(), key=KEY)
+        mcfo.objectives.mcfo(5, theta="fisher").in_windows(3).loss(MODEL, PROPOSAL, batch(), key=KEY)

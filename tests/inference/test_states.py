@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mcfo import (
-    Bootstrap,
-    LocallyOptimal,
-    PoissonCounts,
-    Sequence,
-    fit,
-    kalman_filter,
-    kalman_smoother,
-    mcfo,
-    simulate,
-)
-from mcfo.inference.applied import filter_data, forecast_data, named, smooth_data
+from mcfo import Series, fit, kalman_filter, kalman_smoother, simulate
 from mcfo.inference.summaries import weighted_mean, weighted_quantiles
-from support.learning import TRUTH, series, start
+from mcfo.inference.tasks import filter, forecast, named, smooth
+from mcfo.models import PoissonCounts
+from mcfo.objectives import mcfo
+from mcfo.proposals import Bootstrap, LocallyOptimal
+from support.learning import TRUTH, make_series, start
 from support.memory import Remembering
 from support.problems import vector_model
 
@@ -48,10 +41,10 @@ def test_filter_and_smoother_against_the_exact_ones_with_gaps():
     model = vector_model()
     values, _ = gappy(model, 40)
     assert 10 < np.isnan(values).sum() < 25
-    sequence = Sequence.from_values(values)
-    exact, exact_smoother = kalman_filter(model, sequence), kalman_smoother(model, sequence)
+    series = Series.from_values(values)
+    exact, exact_smoother = kalman_filter(model, series), kalman_smoother(model, series)
     particles = 4000
-    found = filter_data(model, LocallyOptimal(model), values, particles=particles)
+    found = filter(model, LocallyOptimal(model), values, particles=particles)
     deviation = np.sqrt(np.asarray(exact.filtered.variance()))
     error = deviation / np.sqrt(found["ess"].values[0])[:, None]
     assert (np.abs(found["latent_mean"].values[0] - exact.filtered.mean) < 5 * error).all()
@@ -69,7 +62,7 @@ def test_filter_and_smoother_against_the_exact_ones_with_gaps():
     assert (np.abs(reached - levels) < 6 * np.sqrt(levels * (1 - levels) / (particles / 4))).all()
 
     paths = 2000
-    found = smooth_data(model, LocallyOptimal(model), values, particles=1000, paths=paths)
+    found = smooth(model, LocallyOptimal(model), values, particles=1000, paths=paths)
     deviation = np.sqrt(np.asarray(exact_smoother.variance()))
     gap = np.abs(found["latent_mean"].values[0] - exact_smoother.mean)
     assert (gap < 6 * deviation / np.sqrt(400)).all()
@@ -105,8 +98,8 @@ def test_intervals_of_filled_gaps_are_calibrated():
     """200 series, 20 % of the values removed: 90 % and 50 % intervals cover within 3 points; the filter's would not."""
     model, proposal = TRUTH, LocallyOptimal(TRUTH)
     both = [gappy(model, 50, seed=seed) for seed in range(200)]
-    data = [Sequence.from_values(values, number=place) for place, (values, _) in enumerate(both)]
-    found = smooth_data(model, proposal, data, particles=300, paths=300)
+    data = [Series.from_values(values, series_id=place) for place, (values, _) in enumerate(both)]
+    found = smooth(model, proposal, data, particles=300, paths=300)
     missing = np.stack([np.isnan(values) for values, _ in both])
     truth = np.stack([values for _, values in both])
     assert missing.sum() > 1500
@@ -124,7 +117,7 @@ def test_a_model_that_remembers_fills_gaps_from_its_genealogy():
     """Binary observations: the share of ones among the filled draws against the filter's own imputed values."""
     model = Remembering()
     values = np.array([[1, 0], [np.nan, 0], [1, np.nan], [0, 1.0]])
-    found = smooth_data(model, Bootstrap(), values, particles=4000, paths=4000, draws=50)
+    found = smooth(model, Bootstrap(), values, particles=4000, paths=4000, draws=50)
     exact = _enumerated(model, values)
     np.testing.assert_allclose(found["filled"].values[0][np.isnan(values)], exact, atol=0.04)
     assert set(np.unique(found["observation_draws"].values)) <= {0.0, 1.0}
@@ -146,7 +139,7 @@ def _enumerated(model, values):
 def test_quantiles_of_counts_are_counts():
     model = PoissonCounts(level=1.0, persistence=0.8, scale=0.3)
     counts = np.asarray(simulate(model, 12, key=jax.random.key(0))[1])
-    found = filter_data(model, Bootstrap(), counts, particles=50)
+    found = filter(model, Bootstrap(), counts, particles=50)
     quantiles = found["observation_quantiles"].values
     np.testing.assert_array_equal(quantiles, np.round(quantiles))
 
@@ -154,8 +147,8 @@ def test_quantiles_of_counts_are_counts():
 @pytest.mark.slow
 def test_what_was_fitted_filters_smooths_and_forecasts(tmp_path):
     model, proposal = start()
-    fitted = fit(model, proposal, series(3), objective=mcfo(5), steps=2, batch=2, devices=1)
-    data = series(2)
+    fitted = fit(model, proposal, make_series(3), objective=mcfo(5), steps=2, batch=2, devices=1)
+    data = make_series(2)
     filtered = fitted.filter(data, particles=20)
     assert filtered.sizes["series"] == 2
     smoothed = fitted.smooth(data, particles=20, paths=10)
@@ -174,13 +167,13 @@ def test_data_come_in_many_forms(tmp_path):
     assert (from_file.names, from_file.columns) == (["x", "y"], ["a"])
     assert named(np.arange(3.0)).columns == ["x1"]
     assert named(from_file).names == ["x", "y"]
-    assert len(named(series(3)).sequences) == 3
+    assert len(named(make_series(3)).series_list) == 3
 
 
 def test_padding_and_company_change_nothing():
-    alone, others = series(2)[1], series(2)
-    first = filter_data(TRUTH, LocallyOptimal(TRUTH), others, particles=40)
-    second = filter_data(TRUTH, LocallyOptimal(TRUTH), [alone], particles=40)
+    alone, others = make_series(2)[1], make_series(2)
+    first = filter(TRUTH, LocallyOptimal(TRUTH), others, particles=40)
+    second = filter(TRUTH, LocallyOptimal(TRUTH), [alone], particles=40)
     steps = alone.steps
     for name in ("latent_mean", "latent_quantiles", "observation_quantiles", "ess"):
         np.testing.assert_allclose(first[name].values[1, :steps], second[name].values[0, :steps], rtol=1e-10)
@@ -189,7 +182,7 @@ def test_padding_and_company_change_nothing():
 
 def test_forecasts_begin_where_the_filter_ends():
     values = np.array(simulate(TRUTH, 20, key=jax.random.key(3))[1])
-    exact = kalman_filter(TRUTH, Sequence.from_values(values)).filtered
-    found = forecast_data(TRUTH, LocallyOptimal(TRUTH), values, 2, particles=2000, draws=4000)
+    exact = kalman_filter(TRUTH, Series.from_values(values)).filtered
+    found = forecast(TRUTH, LocallyOptimal(TRUTH), values, 2, particles=2000, draws=4000)
     expected = 1.2 * 0.9 * float(exact.mean[-1, 0])
     assert float(found["observation_mean"][0, 0, 0]) == pytest.approx(expected, abs=6 / np.sqrt(2000))

@@ -1,4 +1,4 @@
-"""The deep model and the amortised proposal: as networks they are only sizes, so what they become in known cases."""
+"""The deep model and the amortized proposal: as networks they are only sizes, so what they become in known cases."""
 
 import equinox as eqx
 import jax
@@ -8,8 +8,10 @@ import pytest
 from scipy import stats
 
 import mcfo
-from mcfo import SMC, Amortised, DeepMarkov, LinearGaussian, Sequence, kalman_filter
+from mcfo import SMC, Series, kalman_filter
+from mcfo.models import DeepMarkov, LinearGaussian
 from mcfo.networks import MLP, rectified
+from mcfo.proposals import Amortized
 from support.means import assert_mean
 
 KEY = jax.random.key(0)
@@ -17,7 +19,7 @@ KEY = jax.random.key(0)
 
 def small(kind="bernoulli", **options):
     model = DeepMarkov(5, key=KEY, latent=2, transition=(4,), emission=(3, 6), kind=kind, **options)
-    return model, Amortised(5, 2, key=jax.random.key(1), encoder=(6, 3), hidden=(4,))
+    return model, Amortized(5, 2, key=jax.random.key(1), encoder=(6, 3), hidden=(4,))
 
 
 def test_a_network_is_what_its_layers_say():
@@ -70,7 +72,7 @@ def test_a_proposal_begins_near_the_latent_before():
     features, latents = jax.random.normal(KEY, (200, 32)), jax.random.normal(jax.random.key(1), (200, 3))
 
     def slope(persistent):
-        proposal = Amortised(9, 3, key=KEY, persistent=persistent)
+        proposal = Amortized(9, 3, key=KEY, persistent=persistent)
 
         def mean(latent, features):
             return proposal.step(None, latent, (features, None)).mean
@@ -84,11 +86,11 @@ def test_a_proposal_begins_near_the_latent_before():
 def test_a_proposal_may_begin_at_directions_of_the_observation(hidden):
     """All else says little; a proposal without directions, and one too narrow for them, is far from them."""
     rows = np.array([[1.0, -2.0, 0.0, 0.5, 1.0], [0.0, 1.0, 1.0, -1.0, 2.0]])
-    frames, empty = jax.random.normal(KEY, (400, 5)), Sequence.from_values(np.zeros((1, 5)))
+    frames, empty = jax.random.normal(KEY, (400, 5)), Series.from_values(np.zeros((1, 5)))
 
     def slopes(units, directions):
-        proposal = Amortised(
-            5, 2, key=KEY, encoder=(units, 8), hidden=hidden, traces=1, directions=directions, centre=0.3, scale=2.0
+        proposal = Amortized(
+            5, 2, key=KEY, encoder=(units, 8), hidden=hidden, traces=1, directions=directions, center=0.3, scale=2.0
         )
 
         def means(frame):
@@ -114,7 +116,7 @@ def test_a_proposal_may_begin_at_directions_of_the_observation(hidden):
 def test_traces_follow_their_latents(traces):
     """From zero, whatever is learned; model and proposal say the same of them, so that they weigh nothing."""
     model = DeepMarkov(9, key=KEY, traces=traces)
-    proposal = Amortised(9, 3, key=jax.random.key(1), traces=traces)
+    proposal = Amortized(9, 3, key=jax.random.key(1), traces=traces)
     latent, context = jax.random.normal(KEY, (3 + traces,)), (jnp.ones(32), None)
     for law in (model.initial(None, None), proposal.initial(None, context)):
         np.testing.assert_allclose(law.mean[3:], 0.0)
@@ -147,7 +149,7 @@ def test_no_more_traces_than_latents():
 def test_deviations_of_a_step_begin_small():
     """So that a latent remembers. Those of the transition hardly depend on the latent, whatever it is."""
     latents = jax.random.normal(KEY, (200, 3))
-    model, proposal = DeepMarkov(9, key=KEY), Amortised(9, 3, key=KEY)
+    model, proposal = DeepMarkov(9, key=KEY), Amortized(9, 3, key=KEY)
     found = np.sqrt(jax.vmap(lambda latent: model.transition(latent, None).variance)(latents))
     assert model.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx(0.3)
     assert 0.1 < found.min() < found.max() < 0.9
@@ -171,7 +173,7 @@ def test_the_sizes_by_default_are_the_papers():
         return [network.layers[0].weight.shape[1], *(layer.weight.shape[0] for layer in network.layers)]
 
     for traces in (0, 3):
-        model, proposal = DeepMarkov(1024, key=KEY, traces=traces), Amortised(1024, 3, key=KEY, traces=traces)
+        model, proposal = DeepMarkov(1024, key=KEY, traces=traces), Amortized(1024, 3, key=KEY, traces=traces)
         assert sizes(model.transition_network) == [3 + traces, 64, 6]
         assert sizes(model.emission_network) == [3, 16, 64, 512, 2048, 1024]
         assert sizes(proposal.encoder) == [1024, 128, 32]
@@ -186,9 +188,9 @@ def test_densities():
     logits = np.asarray(model.emission_network(latent))
     wanted = stats.bernoulli.logpmf(values, 1 / (1 + np.exp(-logits))).sum()
     assert model.emission(None, latent, None).log_prob(values) == pytest.approx(wanted, rel=1e-10)
-    centre, scale = np.arange(5.0), np.array([1e-6, 0.2, 0.3, 4.0, 5e6])
-    model, _ = small("gaussian", centre=centre, scale=scale)
-    means = centre + scale * np.asarray(model.emission_network(latent))
+    center, scale = np.arange(5.0), np.array([1e-6, 0.2, 0.3, 4.0, 5e6])
+    model, _ = small("gaussian", center=center, scale=scale)
+    means = center + scale * np.asarray(model.emission_network(latent))
     found = model.emission(None, latent, None)
     np.testing.assert_allclose(found.base_dist.scale, scale, rtol=1e-10)
     wanted = stats.norm.logpdf(values, means, found.base_dist.scale).sum()
@@ -200,24 +202,24 @@ def test_densities():
 def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     """And its evidence the Kalman filter's; the negative control has another transition."""
     sizes = {"latent": 2, "transition": (), "emission": ()}
-    model = DeepMarkov(2, key=KEY, **sizes, persistent=False, kind="gaussian", bias=0.3, centre=0.1, scale=2.0)
+    model = DeepMarkov(2, key=KEY, **sizes, persistent=False, kind="gaussian", bias=0.3, center=0.1, scale=2.0)
     network = model.transition_network.layers[0]
     constant = 0.3 * network.weight.at[2:].set(0.0)
     model = eqx.tree_at(lambda m: m.transition_network.layers[0].weight, model, constant)
     law = model.transition(jnp.zeros(2), None)
     linear = LinearGaussian(
         initial_mean=jnp.zeros(2),
-        initial_covariance=model.initial(None, None).variance,
+        initial_noise=model.initial(None, None).variance,
         transition_matrix=constant[:2],
         transition_offset=network.bias[:2],
-        transition_covariance=law.variance,
+        transition_noise=law.variance,
         emission_matrix=2.0 * model.emission_network.layers[0].weight,
         emission_offset=0.1 + 2.0 * model.emission_network.layers[0].bias,
-        emission_covariance=jnp.full(2, 4.0),
+        emission_noise=jnp.full(2, 4.0),
     )
     values = np.array([[0.3, 1.0], [0.5, np.nan], [np.nan, np.nan], [-0.4, 0.2], [1.5, -1.0]])
-    sequence = Sequence.from_values(values)
-    proposal = Amortised(2, 2, key=jax.random.key(3), encoder=(4,), hidden=(4,))
+    series = Series.from_values(values)
+    proposal = Amortized(2, 2, key=jax.random.key(3), encoder=(4,), hidden=(4,))
     # Deviations that depend on nothing, so that none is too small.
     for name in ("initial_network", "step_network"):
         where = lambda one, name=name: getattr(one, name)  # noqa: E731
@@ -226,8 +228,8 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
 
     @eqx.filter_jit
     def ratios(model):
-        runs = jax.vmap(lambda key: SMC(500)(model, proposal, sequence, key=key).log_evidence)
-        return jnp.exp(runs(jax.random.split(jax.random.key(4), 2000)) - kalman_filter(linear, sequence).log_evidence)
+        runs = jax.vmap(lambda key: SMC(500)(model, proposal, series, key=key).log_evidence)
+        return jnp.exp(runs(jax.random.split(jax.random.key(4), 2000)) - kalman_filter(linear, series).log_evidence)
 
     found = np.asarray(ratios(model))
     assert found.std() < 0.5
@@ -240,7 +242,7 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
 def test_where_nothing_is_seen_the_proposal_is_the_prior():
     model, proposal = small()
     values = np.array([[0, 1, 1, 0, 1], [np.nan] * 5, [1, np.nan, 0, 0, 1]])
-    steps = mcfo.frames(proposal, Sequence.from_values(values))
+    steps = mcfo.smc.frames(proposal, Series.from_values(values))
     memory = jnp.array([0.2, -0.7])
     prior = model.transition(memory, None)
     seen, blind, partly = (
@@ -260,11 +262,13 @@ def test_what_is_missing_or_padded_changes_nothing():
     observed = np.array([[True] * 5, [False] * 5, [True, False, True, True, True]])
 
     @eqx.filter_jit
-    def bound_and_gradient(sequence):
-        return eqx.filter_value_and_grad(lambda both: mcfo.mcfo(6).loss(*both, sequence, key=KEY)[0])((model, proposal))
+    def bound_and_gradient(series):
+        return eqx.filter_value_and_grad(lambda both: mcfo.objectives.mcfo(6).loss(*both, series, key=KEY)[0])(
+            (model, proposal)
+        )
 
-    one = bound_and_gradient(Sequence.from_values(values, observed=observed))
-    other = bound_and_gradient(Sequence.from_values(np.where(observed, values, 1 - values), observed=observed).pad(5))
+    one = bound_and_gradient(Series.from_values(values, observed=observed))
+    other = bound_and_gradient(Series.from_values(np.where(observed, values, 1 - values), observed=observed).pad(5))
     for first, second in zip(*map(jax.tree.leaves, (one, other)), strict=True):
         assert np.isfinite(first).all()
         np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
@@ -273,7 +277,7 @@ def test_what_is_missing_or_padded_changes_nothing():
 def test_gradients_are_those_of_finite_differences():
     """Of the bound itself, by the pathwise rule without resampling, in every array of model and proposal."""
     model, proposal = small()
-    sequence = Sequence.from_values([[0.0, 1, 1, 0, 1], [1, 1, 0, 0, 0]])
+    series = Series.from_values([[0.0, 1, 1, 0, 1], [1, 1, 0, 0, 0]])
     arrays, static = eqx.partition((model, proposal), eqx.is_inexact_array)
     flat, unflatten = jax.flatten_util.ravel_pytree(arrays)
     # Away from the start, whose biases are zero: there a ReLU that gets nothing stands at its kink.
@@ -282,7 +286,7 @@ def test_gradients_are_those_of_finite_differences():
     @jax.jit
     def bound(flat):
         both = eqx.combine(unflatten(flat), static)
-        return mcfo.iwae(3).loss(*both, sequence, key=KEY)[0]
+        return mcfo.objectives.iwae(3).loss(*both, series, key=KEY)[0]
 
     direction = jax.random.normal(jax.random.key(9), flat.shape)
     step = 1e-5

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mcfo import Covariance, LinearGaussian, PoissonCounts, StochasticVolatility, simulate
+from mcfo import simulate
+from mcfo.models import Covariance, LinearGaussian, PoissonCounts, StochasticVolatility
 from support.means import assert_mean
 from support.problems import vector_model
 
@@ -16,11 +17,11 @@ from support.problems import vector_model
 def scalar_arguments(**changes):
     return {
         "initial_mean": 0.0,
-        "initial_covariance": 1.0,
+        "initial_noise": 1.0,
         "transition_matrix": 0.5,
-        "transition_covariance": 1.0,
+        "transition_noise": 1.0,
         "emission_matrix": 1.0,
-        "emission_covariance": 1.0,
+        "emission_noise": 1.0,
     } | changes
 
 
@@ -66,14 +67,14 @@ def test_simulation_of_nothing_is_refused():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"transition_covariance": -1.0}, "Every variance of the transition_covariance must be positive"),
-        ({"emission_covariance": [1.0, 2.0]}, "emission_covariance is of size 2, but 1 is wanted"),
+        ({"transition_noise": -1.0}, "Every variance of the transition_noise must be positive"),
+        ({"emission_noise": [1.0, 2.0]}, "emission_noise is of size 2, but 1 is wanted"),
         ({"initial_mean": [0.0, 1.0]}, "initial_mean has shape (2,), but (1,) is wanted"),
         ({"emission_matrix": [[1.0, 2.0]]}, "emission_matrix has shape (1, 2)"),
         ({"transition_inputs": [[1.0], [2.0]]}, "transition_inputs has shape (2, 1), but 1 rows are wanted"),
-        ({"initial_covariance": [[1.0, 2.0]]}, "Give a square matrix"),
-        ({"initial_covariance": [[1.0, 2.0], [2.0, 1.0]]}, "is not positive definite"),
-        ({"initial_covariance": [[1.0, 0.5], [0.0, 1.0]]}, "is not symmetric"),
+        ({"initial_noise": [[1.0, 2.0]]}, "Give a square matrix"),
+        ({"initial_noise": [[1.0, 2.0], [2.0, 1.0]]}, "is not positive definite"),
+        ({"initial_noise": [[1.0, 0.5], [0.0, 1.0]]}, "is not symmetric"),
     ],
 )
 def test_linear_gaussian_models_that_make_no_sense_are_refused(changes, message):

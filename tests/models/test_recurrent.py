@@ -9,7 +9,7 @@ from jax.flatten_util import ravel_pytree
 from scipy import special, stats
 
 import mcfo
-from mcfo import SMC, Sequence, stack
+from mcfo import SMC, Series, stack
 from mcfo.gradients.lanes import is_deep
 from mcfo.models.recurrent import SRNN, VRNN, Recurrence
 from mcfo.proposals.recurrent import RecurrentProposal
@@ -22,7 +22,7 @@ VALUES = np.array([[1, 0, 1], [0, 0, 1], [1, 1, 1], [0, 1, 0], [0, 0, 1], [1, 0,
 
 def small(kind=VRNN, **options):
     model = kind(3, key=jax.random.key(0), latent=2, hidden=4, units=5, frequencies=FREQUENCIES)
-    proposal = RecurrentProposal(3, 2, 4, key=jax.random.key(1), units=5, centre=FREQUENCIES, **options)
+    proposal = RecurrentProposal(3, 2, 4, key=jax.random.key(1), units=5, center=FREQUENCIES, **options)
     return model, proposal
 
 
@@ -111,8 +111,8 @@ def test_padding_and_the_order_of_a_batch_change_no_likelihood(kind):
     gap = VALUES.astype(float)
     gap[1] = np.nan
     pieces = [
-        Sequence.from_values(gap, number=4),
-        Sequence.from_values(np.where(np.arange(4)[:, None] == 2, np.nan, VALUES[:4]), number=7),
+        Series.from_values(gap, series_id=4),
+        Series.from_values(np.where(np.arange(4)[:, None] == 2, np.nan, VALUES[:4]), series_id=7),
     ]
     run = eqx.filter_jit(jax.vmap(lambda one: SMC(20)(model, proposal, one, key=jax.random.key(2)).log_evidence))
     alone = [float(run(stack([piece]))[0]) for piece in pieces]
@@ -124,7 +124,7 @@ def test_padding_and_the_order_of_a_batch_change_no_likelihood(kind):
 @pytest.mark.slow
 def test_the_recurrence_learns_across_time_and_windows_cut_it():
     model, proposal = small()
-    batch = stack([Sequence.from_values(VALUES, number=0), Sequence.from_values(VALUES[:4], number=1)])
+    batch = stack([Series.from_values(VALUES, series_id=0), Series.from_values(VALUES[:4], series_id=1)])
 
     def gradient(objective):
         gradients, run = eqx.filter_jit(ascent)(objective, model, proposal, batch, jax.random.key(0))
@@ -134,13 +134,13 @@ def test_the_recurrence_learns_across_time_and_windows_cut_it():
             np.asarray(run.log_evidence),
         )
 
-    whole, vector, evidence = gradient(mcfo.mcfo(6))
+    whole, vector, evidence = gradient(mcfo.objectives.mcfo(6))
     assert np.abs(whole[0].cell.weight_ih).max() > 1e-6
-    _, again, _ = gradient(mcfo.mcfo(6, frugal=True))
+    _, again, _ = gradient(mcfo.objectives.mcfo(6, frugal=True))
     np.testing.assert_allclose(again, vector, rtol=1e-9, atol=1e-11)
-    _, same, _ = gradient(mcfo.mcfo(6).in_windows(6))
+    _, same, _ = gradient(mcfo.objectives.mcfo(6).in_windows(6))
     np.testing.assert_allclose(same, vector, rtol=1e-9, atol=1e-11)
-    cut, _, unchanged = gradient(mcfo.mcfo(6).in_windows(1))
+    cut, _, unchanged = gradient(mcfo.objectives.mcfo(6).in_windows(1))
     np.testing.assert_allclose(unchanged, evidence, rtol=1e-12)
     # Nothing that the LSTM does is of use within its own step.
     np.testing.assert_allclose(cut[0].cell.weight_ih, 0.0, atol=1e-12)
@@ -172,16 +172,16 @@ class Counting(VRNN):
 )
 def test_large_recurrent_models_have_the_gradients_of_ordinary_reverse_mode(kind, steps, options):
     model = kind(3, key=jax.random.key(0), latent=4, hidden=8, units=12, frequencies=FREQUENCIES)
-    proposal = RecurrentProposal(3, 4, 8, key=jax.random.key(1), units=12, centre=FREQUENCIES)
+    proposal = RecurrentProposal(3, 4, 8, key=jax.random.key(1), units=12, center=FREQUENCIES)
     assert is_deep(model, proposal)
-    pieces = [Sequence.from_values(VALUES[:steps], number=0), Sequence.from_values(VALUES[: min(4, steps)], number=1)]
+    pieces = [Series.from_values(VALUES[:steps], series_id=0), Series.from_values(VALUES[: min(4, steps)], series_id=1)]
 
     def gradient(objective):
         gradients, run = eqx.filter_jit(ascent)(objective, model, proposal, stack(pieces), jax.random.key(0))
         return ravel_pytree(eqx.filter(gradients, eqx.is_inexact_array))[0], run.log_evidence
 
-    found, evidence = gradient(mcfo.mcfo(5, **options))
-    wanted, same = gradient(mcfo.mcfo(5, frugal=True, **options))
+    found, evidence = gradient(mcfo.objectives.mcfo(5, **options))
+    wanted, same = gradient(mcfo.objectives.mcfo(5, frugal=True, **options))
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(evidence, same, rtol=1e-12)
     assert np.abs(found).max() > 1e-3
@@ -192,8 +192,8 @@ def test_windows_bound_the_memory_of_long_pieces():
     model, proposal = small()
 
     def temporary(steps, window):
-        piece = stack([Sequence.from_values(np.tile(VALUES, (steps // 6 + 1, 1))[:steps])])
-        objective = mcfo.mcfo(20).in_windows(window)
+        piece = stack([Series.from_values(np.tile(VALUES, (steps // 6 + 1, 1))[:steps])])
+        objective = mcfo.objectives.mcfo(20).in_windows(window)
         program = jax.jit(lambda key: ascent(objective, model, proposal, piece, key)[0])
         return program.lower(jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
 

@@ -9,36 +9,31 @@ import numpy as np
 import pytest
 from scipy import linalg, stats
 
-from mcfo import (
-    SMC,
-    Bootstrap,
+from mcfo import SMC, Series, kalman_filter, kalman_smoother, simulate
+from mcfo.catalogue.registry import make
+from mcfo.models import (
     IrregularLinearGaussian,
     LeveragedVolatility,
-    LocallyOptimal,
     NegativeBinomialCounts,
     PoissonCounts,
-    Sequence,
     StochasticVolatility,
-    kalman_filter,
-    kalman_smoother,
-    simulate,
 )
-from mcfo.catalogue.entries import make
+from mcfo.proposals import Bootstrap, LocallyOptimal
 from support.means import assert_mean, standard_errors
 
 RUNS, PARTICLES = 400, 50
 
 
 @eqx.filter_jit
-def _log_evidences(model, proposal, sequence, keys):
+def _log_evidences(model, proposal, series, keys):
     run = SMC(PARTICLES)
-    return jax.vmap(lambda key: run(model, proposal, sequence, key=key).log_evidence)(keys)
+    return jax.vmap(lambda key: run(model, proposal, series, key=key).log_evidence)(keys)
 
 
-def ratios(model, sequence, truth, proposal=None):
+def ratios(model, series, truth, proposal=None):
     """p̂(x) / p(x) of independent filters, whose mean is one if the filter's model is the one that the truth is of."""
     keys = jax.random.split(jax.random.key(0), RUNS)
-    found = _log_evidences(model, Bootstrap() if proposal is None else proposal, sequence, keys)
+    found = _log_evidences(model, Bootstrap() if proposal is None else proposal, series, keys)
     return np.exp(np.asarray(found) - np.log(truth))
 
 
@@ -53,21 +48,21 @@ NOISY[[7, 20, 21]] = np.nan
 def test_structural_models_are_those_of_statsmodels(name, of_statsmodels, order):
     from statsmodels.tsa.statespace.structural import UnobservedComponents
 
-    model = make(name, [Sequence.from_values(NOISY)], {}).model
+    model = make(name, [Series.from_values(NOISY)], {}).model
     other = UnobservedComponents(NOISY, of_statsmodels)
     other.ssm.initialize_known(np.asarray(model.initial_mean), np.asarray(model.initial_noise.matrix))
     other.ssm.loglikelihood_burn = 0
     states = np.diag(model.transition_noise.matrix)
     result = other.smooth([float(model.emission_noise.matrix[0, 0]), *states[order]])
-    found = kalman_filter(model, Sequence.from_values(NOISY))
+    found = kalman_filter(model, Series.from_values(NOISY))
     np.testing.assert_allclose(found.log_evidence, result.llf, rtol=1e-9)
     np.testing.assert_allclose(found.filtered.mean.T, result.filtered_state, rtol=1e-7, atol=1e-9)
-    smoothed = kalman_smoother(model, Sequence.from_values(NOISY))
+    smoothed = kalman_smoother(model, Series.from_values(NOISY))
     np.testing.assert_allclose(smoothed.mean.T, result.smoothed_state, rtol=1e-6, atol=1e-9)
 
 
 def _timed(values, gaps):
-    return Sequence.from_values(values, inputs=np.asarray(gaps, float))
+    return Series.from_values(values, inputs=np.asarray(gaps, float))
 
 
 @pytest.mark.parametrize("name", ["local-level", "local-trend"])
@@ -93,11 +88,11 @@ def test_the_noise_of_a_gap_is_the_integral_over_it():
     noise = np.array([[0.5, 0.1], [0.1, 0.3]])
     model = IrregularLinearGaussian(
         initial_mean=[0.0, 0.0],
-        initial_covariance=np.eye(2),
+        initial_noise=np.eye(2),
         transition_matrix=[[1.0, 1.0], [0.0, 1.0]],
-        transition_covariance=noise,
+        transition_noise=noise,
         emission_matrix=[[1.0, 0.0]],
-        emission_covariance=1.0,
+        emission_noise=1.0,
     )
     drift = np.array([[0.0, 1.0], [0.0, 0.0]])
     for gap in (0.3, 1.0, 2.7):
@@ -113,11 +108,11 @@ def test_the_noise_of_a_gap_is_the_integral_over_it():
     with pytest.raises(ValueError, match="F² = 0"):
         IrregularLinearGaussian(
             initial_mean=0.0,
-            initial_covariance=1.0,
+            initial_noise=1.0,
             transition_matrix=0.9,
-            transition_covariance=1.0,
+            transition_noise=1.0,
             emission_matrix=1.0,
-            emission_covariance=1.0,
+            emission_noise=1.0,
         )
 
 
@@ -126,12 +121,12 @@ def test_filters_at_uneven_times_are_unbiased(name):
     gaps = np.array([1.0, 2.5, 0.3, 1.0, 4.0])
     inputs = np.column_stack([gaps, [0.5, -1.0, 0.2, 0.0, 1.0]])
     values = np.array([0.3, np.nan, 1.0, -0.4, 2.0])
-    start = make(name, [Sequence.from_values(values, inputs=inputs)], {}, gaps=True)
+    start = make(name, [Series.from_values(values, inputs=inputs)], {}, gaps=True)
     model = eqx.tree_at(lambda m: m.emission_inputs, start.model, jnp.array([[0.7]]))
-    sequence = Sequence.from_values(values, inputs=inputs)
-    truth = float(np.exp(kalman_filter(model, sequence).log_evidence))
-    assert_mean(ratios(model, sequence, truth, LocallyOptimal(model)), 1.0)
-    other = Sequence.from_values(values, inputs=inputs * [0.2, 1.0])
+    series = Series.from_values(values, inputs=inputs)
+    truth = float(np.exp(kalman_filter(model, series).log_evidence))
+    assert_mean(ratios(model, series, truth, LocallyOptimal(model)), 1.0)
+    other = Series.from_values(values, inputs=inputs * [0.2, 1.0])
     assert standard_errors(ratios(model, other, truth, LocallyOptimal(model)), 1.0) > 5
 
 
@@ -174,10 +169,10 @@ def test_counts_against_quadrature(law, uneven):
     truth = MASSES @ truth_of(np.exp(hidden(times))).pmf(COUNTS).prod(axis=1)
     model = kind(level=LEVEL, persistence=PERSISTENCE, scale=SCALE, timed=uneven, **options)
     gaps = np.diff(times, prepend=-1.0) if uneven else None
-    sequence = Sequence.from_values(COUNTS, inputs=gaps)
-    assert_mean(ratios(model, sequence, truth), 1.0)
+    series = Series.from_values(COUNTS, inputs=gaps)
+    assert_mean(ratios(model, series, truth), 1.0)
     other = kind(level=LEVEL + 0.3, persistence=PERSISTENCE, scale=SCALE, timed=uneven, **options)
-    assert standard_errors(ratios(other, sequence, truth), 1.0) > 5
+    assert standard_errors(ratios(other, series, truth), 1.0) > 5
 
 
 def test_densities_with_inputs():
@@ -216,11 +211,11 @@ def test_leverage_against_quadrature(tails, gap):
                 noise = LEVERAGE * shock + np.sqrt(1 - LEVERAGE**2) * noise
             state = LEVEL + PERSISTENCE * (state - LEVEL) + SCALE * noise
     laws = {"level": LEVEL, "persistence": PERSISTENCE, "scale": SCALE, "degrees": degrees}
-    sequence = Sequence.from_values(RETURNS, observed=known)
+    series = Series.from_values(RETURNS, observed=known)
     truth = MASSES @ density
-    assert_mean(ratios(LeveragedVolatility(leverage=LEVERAGE, **laws), sequence, truth), 1.0)
+    assert_mean(ratios(LeveragedVolatility(leverage=LEVERAGE, **laws), series, truth), 1.0)
     if not gap:
-        assert standard_errors(ratios(LeveragedVolatility(leverage=0.6, **laws), sequence, truth), 1.0) > 5
+        assert standard_errors(ratios(LeveragedVolatility(leverage=0.6, **laws), series, truth), 1.0) > 5
 
 
 def test_without_leverage_it_is_the_plain_model():

@@ -8,7 +8,7 @@ import numpyro.distributions as dist
 import pytest
 
 import mcfo
-from mcfo import SMC, Always, Bootstrap, Estimator, FilterScore, Multinomial, Never, Objective, Systematic, stack
+from mcfo import SMC, Estimator, Objective, stack
 from mcfo.gradients.accumulated import accumulated
 from mcfo.gradients.early import early
 from mcfo.gradients.kept import kept
@@ -18,6 +18,9 @@ from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.reverse import in_reverse, reversed_
 from mcfo.gradients.wide import batched
 from mcfo.objectives.named import OBJECTIVES
+from mcfo.proposals import Bootstrap
+from mcfo.resampling import Always, Multinomial, Never, Systematic
+from mcfo.rules import FilterScore
 from support.gradients import PHI, THETA, ascent, flat, off_optimum
 from support.problems import data, scalar_model
 
@@ -47,26 +50,28 @@ def same_parts(first, second):
 
 
 def test_names_for_the_same_thing():
-    assert same_parts(mcfo.iwae(1), mcfo.elbo())
-    assert same_parts(mcfo.fivo(6, criterion=Never()), mcfo.iwae(6))
-    assert same_parts(mcfo.fivo(6, criterion=Always()), mcfo.aesmc(6))
-    assert same_parts(mcfo.vsmc(6, resampling=Systematic()), mcfo.aesmc(6))
-    assert same_parts(mcfo.vsmc(6, full=True), mcfo.fivo(6, full=True))
-    assert not same_parts(mcfo.fivo(6), mcfo.aesmc(6)), "another schedule is another estimate"
-    assert not same_parts(mcfo.mcfo(6), mcfo.nasmc(6))
+    assert same_parts(mcfo.objectives.iwae(1), mcfo.objectives.elbo())
+    assert same_parts(mcfo.objectives.fivo(6, criterion=Never()), mcfo.objectives.iwae(6))
+    assert same_parts(mcfo.objectives.fivo(6, criterion=Always()), mcfo.objectives.aesmc(6))
+    assert same_parts(mcfo.objectives.vsmc(6, resampling=Systematic()), mcfo.objectives.aesmc(6))
+    assert same_parts(mcfo.objectives.vsmc(6, full=True), mcfo.objectives.fivo(6, full=True))
+    assert not same_parts(mcfo.objectives.fivo(6), mcfo.objectives.aesmc(6)), "another schedule is another estimate"
+    assert not same_parts(mcfo.objectives.mcfo(6), mcfo.objectives.nasmc(6))
 
 
 @pytest.mark.slow
 def test_fivo_with_nothing_to_resample_is_iwae_and_iwae_with_one_particle_the_elbo():
-    assert_same(gradient(mcfo.fivo(6, full=True, criterion=Never())), gradient(mcfo.iwae(6)))
-    assert_same(gradient(mcfo.fivo(1, criterion=Always())), gradient(mcfo.elbo()))
+    assert_same(gradient(mcfo.objectives.fivo(6, full=True, criterion=Never())), gradient(mcfo.objectives.iwae(6)))
+    assert_same(gradient(mcfo.objectives.fivo(1, criterion=Always())), gradient(mcfo.objectives.elbo()))
 
 
 @pytest.mark.slow
 def test_theta_is_taught_alike_where_the_proposal_does_not_read_it():
     """Histories then do not depend on theta. (A proposal that falls back to the prior at a gap does read it.)"""
     batch = stack([data(MODEL, 6, seed=1), data(MODEL, 4, seed=2)])
-    aesmc, ours, theirs = (gradient(made(6), batch) for made in (mcfo.aesmc, mcfo.mcfo, mcfo.nasmc))
+    aesmc, ours, theirs = (
+        gradient(made(6), batch) for made in (mcfo.objectives.aesmc, mcfo.objectives.mcfo, mcfo.objectives.nasmc)
+    )
     assert_same([ours[0][THETA], ours[1]], [aesmc[0][THETA], aesmc[1]])
     assert_same([theirs[0][THETA], theirs[1]], [aesmc[0][THETA], aesmc[1]])
     assert not np.allclose(ours[0][PHI], aesmc[0][PHI])
@@ -76,8 +81,8 @@ def test_theta_is_taught_alike_where_the_proposal_does_not_read_it():
 def test_the_names_make_what_they_say():
     for name, made in OBJECTIVES.items():
         options = {} if name == "elbo" else {"particles": 4}
-        assert mcfo.objective(name, **options).name == name == made.__name__
-    apart = mcfo.mcfo(100, proposal_particles=10, sweeps=2)
+        assert mcfo.objectives.by_name(name, **options).name == name == made.__name__
+    apart = mcfo.objectives.mcfo(100, proposal_particles=10, sweeps=2)
     assert apart.runs == 2
     assert (apart.theta.sampler.particles, apart.phi.sampler.particles) == (100, 10)
 
@@ -90,13 +95,18 @@ def scans(objective):
 
 def test_equal_samplers_cost_one_run():
     once = scans(Objective(Estimator(SMC(6), FilterScore())))
-    for shared in (mcfo.mcfo(6), mcfo.nasmc(6), mcfo.mcfo(6, theta="fisher", phi="dreg"), mcfo.rws(6)):
+    for shared in (
+        mcfo.objectives.mcfo(6),
+        mcfo.objectives.nasmc(6),
+        mcfo.objectives.mcfo(6, theta="fisher", phi="dreg"),
+        mcfo.objectives.rws(6),
+    ):
         assert (shared.runs, scans(shared)) == (1, once)
-    in_blocks = scans(Objective(Estimator(SMC(6), mcfo.Pathwise())))
+    in_blocks = scans(Objective(Estimator(SMC(6), mcfo.rules.Pathwise())))
     for objective, runs, loops in (
-        (mcfo.iwae(6), 1, in_blocks),
-        (mcfo.alternating(6), 2, 2 * in_blocks),
-        (mcfo.mcfo(6, proposal_particles=3), 2, 2 * once),
+        (mcfo.objectives.iwae(6), 1, in_blocks),
+        (mcfo.objectives.alternating(6), 2, 2 * in_blocks),
+        (mcfo.objectives.mcfo(6, proposal_particles=3), 2, 2 * once),
     ):
         assert (objective.runs, scans(objective)) == (runs, loops)
 
@@ -142,8 +152,8 @@ def test_one_surrogate_for_both_sides_is_two():
     class Residual(mcfo.Proposal):
         weight: jax.Array
 
-        def encode(self, sequence):
-            return sequence.observations
+        def encode(self, series):
+            return series.observations
 
         def initial(self, prior, context):
             return self.step(prior, None, context)
@@ -155,28 +165,28 @@ def test_one_surrogate_for_both_sides_is_two():
     proposal, batch = Residual(jnp.array(0.3)), ragged_batch()
     sampler = SMC(5, Systematic(), Always())
     grad = eqx.filter_jit(eqx.filter_grad(lambda both, objective: objective.loss(*both, batch, key=KEY)[0]))
-    for phi in ("reparameterised", "dreg", "sticking-the-landing"):
-        together = grad((MODEL, proposal), mcfo.mcfo(5, phi=phi))
+    for phi in ("reparameterized", "dreg", "sticking-the-landing"):
+        together = grad((MODEL, proposal), mcfo.objectives.mcfo(5, phi=phi))
         theta_alone = grad((MODEL, proposal), Objective(Estimator(sampler, FilterScore()), None))
-        phi_apart = Objective(Estimator(sampler, mcfo.Fisher()), Estimator(sampler, RULES["phi"][phi]()))
+        phi_apart = Objective(Estimator(sampler, mcfo.rules.Fisher()), Estimator(sampler, RULES["phi"][phi]()))
         for one, other in zip(jax.tree.leaves(together[0]), jax.tree.leaves(theta_alone[0]), strict=True):
             np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-12)
         np.testing.assert_allclose(together[1].weight, grad((MODEL, proposal), phi_apart)[1].weight, rtol=1e-10)
-    leaky = grad((MODEL, proposal), mcfo.aesmc(5))
+    leaky = grad((MODEL, proposal), mcfo.objectives.aesmc(5))
     assert not np.allclose(leaky[0].transition_matrix, together[0].transition_matrix)
 
 
 @pytest.mark.parametrize(
     "objective",
     [
-        mcfo.mcfo(5, frugal=True),
-        pytest.param(mcfo.mcfo(5, theta="fisher-lag-2"), marks=pytest.mark.slow),
-        pytest.param(mcfo.fivo(5, full=True), marks=pytest.mark.slow),
+        mcfo.objectives.mcfo(5, frugal=True),
+        pytest.param(mcfo.objectives.mcfo(5, theta="fisher-lag-2"), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.fivo(5, full=True), marks=pytest.mark.slow),
     ],
     ids=["accumulated", "fixed-lag", "resampling-score"],
 )
-def test_a_batch_is_the_mean_of_its_sequences_and_padding_changes_nothing(objective):
-    pair = [data(MODEL, 6, missing=True, seed=1, number=1), data(MODEL, 4, missing=True, seed=2, number=2)]
+def test_a_batch_is_the_mean_of_its_series_and_padding_changes_nothing(objective):
+    pair = [data(MODEL, 6, missing=True, seed=1, series_id=1), data(MODEL, 4, missing=True, seed=2, series_id=2)]
     together = gradient(objective, stack(pair))
     apart = [gradient(objective, one) for one in pair]
     np.testing.assert_allclose(together[0], np.mean([one[0] for one in apart], axis=0), rtol=1e-9, atol=1e-11)
@@ -184,9 +194,9 @@ def test_a_batch_is_the_mean_of_its_sequences_and_padding_changes_nothing(object
 
 
 def test_nan_where_nothing_was_observed_reaches_no_gradient():
-    sequence = data(MODEL, 6, missing=True, seed=1)
-    assert np.isnan(np.asarray(sequence.observations)).any()
-    assert np.isfinite(gradient(mcfo.aesmc(5), sequence)[0]).all()
+    series = data(MODEL, 6, missing=True, seed=1)
+    assert np.isnan(np.asarray(series.observations)).any()
+    assert np.isfinite(gradient(mcfo.objectives.aesmc(5), series)[0]).all()
 
 
 @pytest.mark.slow
@@ -196,9 +206,9 @@ def test_the_value_is_the_bound_whatever_the_rules():
     traces = eqx.filter_jit(
         jax.vmap(lambda one: SMC(5, criterion=Always())(MODEL, PROPOSAL, one, key=KEY).log_evidence)
     )(batch)
-    for objective in (mcfo.mcfo(5, frugal=True), mcfo.aesmc(5)):
+    for objective in (mcfo.objectives.mcfo(5, frugal=True), mcfo.objectives.aesmc(5)):
         np.testing.assert_allclose(value(objective), -traces.mean(), rtol=1e-12)
-    pimh = mcfo.mcfo(5, sweeps=3)
+    pimh = mcfo.objectives.mcfo(5, sweeps=3)
     chains = eqx.filter_jit(jax.vmap(lambda one: pimh.theta.sampler(MODEL, PROPOSAL, one, key=KEY).log_evidences))(
         batch
     )
@@ -206,6 +216,6 @@ def test_the_value_is_the_bound_whatever_the_rules():
 
 
 def test_a_proposal_without_parameters_is_left_alone():
-    gradients, _ = eqx.filter_jit(ascent)(mcfo.bootstrap(5), MODEL, Bootstrap(), ragged_batch(), KEY)
-    same, _ = eqx.filter_jit(ascent)(mcfo.mcfo(5), MODEL, Bootstrap(), ragged_batch(), KEY)
+    gradients, _ = eqx.filter_jit(ascent)(mcfo.objectives.bootstrap(5), MODEL, Bootstrap(), ragged_batch(), KEY)
+    same, _ = eqx.filter_jit(ascent)(mcfo.objectives.mcfo(5), MODEL, Bootstrap(), ragged_batch(), KEY)
     assert np.all(np.asarray(gradients[0].transition_matrix) == np.asarray(same[0].transition_matrix))

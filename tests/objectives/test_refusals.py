@@ -7,7 +7,9 @@ import numpyro.distributions as dist
 import pytest
 
 import mcfo
-from mcfo import PIMH, SMC, Always, DReG, Estimator, FilterScore, Fisher, Objective, Pathwise, Sequence, Systematic
+from mcfo import PIMH, SMC, Estimator, Objective, Series
+from mcfo.resampling import Always, Systematic
+from mcfo.rules import DReG, FilterScore, Fisher, Pathwise
 from support.memory import Remembering
 from support.problems import data, scalar_model
 
@@ -15,11 +17,11 @@ KEY = jax.random.key(0)
 
 
 class Tossing(mcfo.Proposal):
-    """A proposal for binary latents: it cannot be reparameterised."""
+    """A proposal for binary latents: it cannot be reparameterized."""
 
     logit: jax.Array
 
-    def encode(self, sequence):
+    def encode(self, series):
         return None
 
     def initial(self, prior, context):
@@ -33,49 +35,61 @@ def test_draws_of_the_filter_score_where_they_cannot_be():
     with pytest.raises(ValueError, match="at least 1, but got 0"):
         FilterScore(draws=0)
     with pytest.raises(ValueError, match="PIMH's moves come from an accepted sweep"):
-        mcfo.mcfo(5, sweeps=2, theta="filter-score-draws-2")
+        mcfo.objectives.mcfo(5, sweeps=2, theta="filter-score-draws-2")
     with pytest.raises(ValueError, match="Remembering is not Markov, so that gradients cross time"):
-        mcfo.mcfo(5, theta=FilterScore(draws=2), phi="inclusive-kl").loss(
-            Remembering(), mcfo.Bootstrap(), BINARY, key=KEY
+        mcfo.objectives.mcfo(5, theta=FilterScore(draws=2), phi="inclusive-kl").loss(
+            Remembering(), mcfo.proposals.Bootstrap(), BINARY, key=KEY
         )
 
 
-BINARY = Sequence.from_values([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
+BINARY = Series.from_values([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
 
 
 def test_a_proposal_that_cannot_be_reparameterised():
     model, proposal = Remembering(), Tossing(jnp.array(0.1))
     with pytest.raises(ValueError, match=r"Tossing\.initial\(\) returned Bernoulli.*Use mcfo\(phi='inclusive-kl'\)"):
-        mcfo.mcfo(5).loss(model, proposal, BINARY, key=KEY)
+        mcfo.objectives.mcfo(5).loss(model, proposal, BINARY, key=KEY)
     with pytest.raises(ValueError, match=r"Pathwise for theta .* Use theta='fisher'"):
-        mcfo.aesmc(5).check(model, proposal, jax.tree.map(lambda array: array[None], BINARY))
-    loss, _ = mcfo.mcfo(5, phi="inclusive-kl").loss(model, proposal, BINARY, key=KEY)
+        mcfo.objectives.aesmc(5).check(model, proposal, jax.tree.map(lambda array: array[None], BINARY))
+    loss, _ = mcfo.objectives.mcfo(5, phi="inclusive-kl").loss(model, proposal, BINARY, key=KEY)
     assert jnp.isfinite(loss)
     # Where there is nothing to learn of the proposal, it need not be differentiable.
-    assert jnp.isfinite(mcfo.mcfo(5).loss(model, mcfo.Bootstrap(), BINARY, key=KEY)[0])
+    assert jnp.isfinite(mcfo.objectives.mcfo(5).loss(model, mcfo.proposals.Bootstrap(), BINARY, key=KEY)[0])
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: mcfo.fivo(5, full=True, resampling=Systematic()), r"product over particles.*Use resampling=Multin"),
-        (lambda: mcfo.fivo(5, full=True, criterion=mcfo.ESSBelow(0.5)), r"fixed schedule.*Use criterion=Always"),
-        (lambda: mcfo.mcfo(5, sweeps=2, phi="pathwise"), r"PIMH chose the sweep by that noise.*Use an SMC"),
-        (lambda: mcfo.mcfo(5, sweeps=2, theta="resampling-score"), "PIMH chose the sweep by that noise"),
+        (
+            lambda: mcfo.objectives.fivo(5, full=True, resampling=Systematic()),
+            r"product over particles.*Use resampling=Multin",
+        ),
+        (
+            lambda: mcfo.objectives.fivo(5, full=True, criterion=mcfo.resampling.ESSBelow(0.5)),
+            r"fixed schedule.*Use criterion=Always",
+        ),
+        (lambda: mcfo.objectives.mcfo(5, sweeps=2, phi="pathwise"), r"PIMH chose the sweep by that noise.*Use an SMC"),
+        (lambda: mcfo.objectives.mcfo(5, sweeps=2, theta="resampling-score"), "PIMH chose the sweep by that noise"),
         (lambda: Objective(Estimator(SMC(5), DReG())), "DReG is no rule for theta. Use one of: filter-score"),
-        (lambda: mcfo.mcfo(5, phi=FilterScore()), "FilterScore is no rule for phi"),
-        (lambda: mcfo.mcfo(5, phi="derg"), "There is no rule 'derg' for phi. Did you mean 'dreg'"),
-        (lambda: mcfo.mcfo(5, theta="fisher-lag-0"), "lag of Fisher must be a whole number, at least 1"),
+        (lambda: mcfo.objectives.mcfo(5, phi=FilterScore()), "FilterScore is no rule for phi"),
+        (lambda: mcfo.objectives.mcfo(5, phi="derg"), "There is no rule 'derg' for phi. Did you mean 'dreg'"),
+        (lambda: mcfo.objectives.mcfo(5, theta="fisher-lag-0"), "lag of Fisher must be a whole number, at least 1"),
         (lambda: Fisher(lag=1.5), "at least 1, but got 1.5"),
-        (lambda: mcfo.mcfo(5, phi="path-kl-lag-0"), r"lag of PathKL must be.* for no lag use InclusiveKL\(\)"),
-        (lambda: mcfo.mcfo(5, phi="fisher-lag-2"), "There is no rule 'fisher-lag-2' for phi"),
-        (lambda: mcfo.objective("mfco", particles=5), "There is no objective 'mfco'. Did you mean 'mcfo'"),
-        (lambda: mcfo.objective("mcfo", particle=5), "mcfo has no option 'particle'. Did you mean 'particles'"),
-        (lambda: mcfo.objective("mcfo"), "mcfo needs a number of particles"),
-        (lambda: mcfo.elbo(2), r"The ELBO has one particle, but got 2. Use iwae\(2\)"),
-        (lambda: mcfo.mcfo(0), "at least one particle"),
-        (lambda: mcfo.mcfo(5, sweeps=0), "at least one iteration"),
-        (lambda: mcfo.mcfo(5, proposal_particles=0), "at least one particle"),
+        (
+            lambda: mcfo.objectives.mcfo(5, phi="path-kl-lag-0"),
+            r"lag of PathKL must be.* for no lag use InclusiveKL\(\)",
+        ),
+        (lambda: mcfo.objectives.mcfo(5, phi="fisher-lag-2"), "There is no rule 'fisher-lag-2' for phi"),
+        (lambda: mcfo.objectives.by_name("mfco", particles=5), "There is no objective 'mfco'. Did you mean 'mcfo'"),
+        (
+            lambda: mcfo.objectives.by_name("mcfo", particle=5),
+            "mcfo has no option 'particle'. Did you mean 'particles'",
+        ),
+        (lambda: mcfo.objectives.by_name("mcfo"), "mcfo needs a number of particles"),
+        (lambda: mcfo.objectives.elbo(2), r"The ELBO has one particle, but got 2. Use iwae\(2\)"),
+        (lambda: mcfo.objectives.mcfo(0), "at least one particle"),
+        (lambda: mcfo.objectives.mcfo(5, sweeps=0), "at least one iteration"),
+        (lambda: mcfo.objectives.mcfo(5, proposal_particles=0), "at least one particle"),
     ],
 )
 def test_refused_when_made(make, message):
@@ -102,12 +116,12 @@ def test_refused_as_another_kind(make, message, monkeypatch):
 def test_refused_when_called(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     model = scalar_model()
-    proposal, sequence = mcfo.AffineGaussian.optimal(model), data(model, 4)
+    proposal, series = mcfo.proposals.AffineGaussian.optimal(model), data(model, 4)
     with pytest.raises(ValueError, match=r"bootstrap\(\) filters with the model's own prior, but got the proposal Aff"):
-        mcfo.bootstrap(5).loss(model, proposal, sequence, key=KEY)
-    with pytest.raises(TypeError, match="batch must be a Sequence"):
-        mcfo.mcfo(5).loss(model, proposal, sequence.observations, key=KEY)
-    nested = jax.tree.map(lambda array: array[None, None], sequence)
-    with pytest.raises(ValueError, match=r"\(sequences, steps, dimensions\) is wanted"):
-        mcfo.mcfo(5).loss(model, proposal, nested, key=KEY)
-    assert mcfo.mcfo(5, criterion=Always()).runs == 1
+        mcfo.objectives.bootstrap(5).loss(model, proposal, series, key=KEY)
+    with pytest.raises(TypeError, match="batch must be a Series"):
+        mcfo.objectives.mcfo(5).loss(model, proposal, series.observations, key=KEY)
+    nested = jax.tree.map(lambda array: array[None, None], series)
+    with pytest.raises(ValueError, match=r"\(series, steps, dimensions\) is wanted"):
+        mcfo.objectives.mcfo(5).loss(model, proposal, nested, key=KEY)
+    assert mcfo.objectives.mcfo(5, criterion=Always()).runs == 1

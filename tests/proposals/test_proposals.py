@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mcfo import AffineGaussian, LinearGaussian, LocallyOptimal, Sequence
+from mcfo import Series
+from mcfo.models import LinearGaussian
+from mcfo.proposals import AffineGaussian, LocallyOptimal
 from mcfo.smc.frames import frame_at, frames
 from support.problems import vector_model
 
@@ -31,7 +33,7 @@ def test_the_weight_does_not_depend_on_the_draw(proposal):
     """p(z | h) p(x | z) / q(z | h, x) = p(x | h) for every z, if and only if q is the posterior."""
     model = vector_model()
     proposal = proposal(model)
-    steps = frames(proposal, Sequence.from_values([[0.3, -0.7], [1.1, 0.4]]))
+    steps = frames(proposal, Series.from_values([[0.3, -0.7], [1.1, 0.4]]))
     past = jnp.array([0.2, -0.5, 1.0])
 
     def log_weight(prior, law, latent, time):
@@ -53,7 +55,7 @@ def test_a_missing_observation_leaves_the_prior():
     past = jnp.array([0.2, -0.5, 1.0])
     prior = model.transition(past, None)
     for proposal in (AffineGaussian.optimal(model), LocallyOptimal(model)):
-        steps = frames(proposal, Sequence.from_values([[0.3, -0.7], [np.nan, np.nan]]))
+        steps = frames(proposal, Series.from_values([[0.3, -0.7], [np.nan, np.nan]]))
         law = proposal.step(prior, past, frame_at(steps, 1).context)
         np.testing.assert_allclose(law.mean, prior.mean, rtol=1e-10)
         np.testing.assert_allclose(law.variance, prior.variance, rtol=1e-10)

@@ -7,15 +7,18 @@ import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from mcfo import Bootstrap, LinearGaussian, LocallyOptimal, PoissonCounts, Sequence, predictive_checks, simulate
+from mcfo import Series, simulate
+from mcfo.data.statistics import STATISTICS, statistics
 from mcfo.data.tables import write_series
-from mcfo.files import InputError
+from mcfo.errors import InputError
+from mcfo.inference import predictive_checks
+from mcfo.inference.predictive_checks import write_checks
+from mcfo.models import LinearGaussian, PoissonCounts
+from mcfo.proposals import Bootstrap, LocallyOptimal
 from mcfo.reports.residuals import autocorrelation
 from mcfo.reports.run import write_run_report
-from mcfo.training.checks import write_checks
-from mcfo.training.statistics import STATISTICS, statistics
 from support.commands import SMALL, invoke, refused
-from support.learning import series
+from support.learning import make_series
 from support.runs import make_lines, make_results, make_seed, write_folder
 
 MODEL = LinearGaussian.scalar(0.9, 1.2, emission_variance=0.5)
@@ -23,7 +26,7 @@ SIZES = {"particles": 200, "draws": 100, "simulations": 60, "key": jax.random.ke
 
 
 def drawn(model, count=4, steps=120):
-    return [Sequence.from_values(simulate(model, steps, key=jax.random.key(n))[1], number=n) for n in range(count)]
+    return [Series.from_values(simulate(model, steps, key=jax.random.key(n))[1], series_id=n) for n in range(count)]
 
 
 def test_a_right_model_leaves_white_noise_and_a_wrong_one_does_not():
@@ -44,7 +47,7 @@ def test_a_right_model_leaves_white_noise_and_a_wrong_one_does_not():
 def test_counts_gaps_and_lengths():
     model = PoissonCounts(level=0.5, persistence=0.8, scale=0.4)
     data = [one.observations.astype(float) for one in drawn(model, 3, 100)]
-    data = [Sequence.from_values(np.where(np.arange(100)[:, None] % 7 == 0, np.nan, one)) for one in data]
+    data = [Series.from_values(np.where(np.arange(100)[:, None] % 7 == 0, np.nan, one)) for one in data]
     data[1] = data[1].window(0, 60)
     found = predictive_checks(model, Bootstrap(), data, **SIZES)
     assert [len(one) for one in found.residuals] == [100, 60, 100]
@@ -70,11 +73,11 @@ def folder(tmp_path):
     """A finished run, made up, with checks of two columns."""
     model = LinearGaussian(
         initial_mean=[0.0, 0.0],
-        initial_covariance=[1.0, 1.0],
+        initial_noise=[1.0, 1.0],
         transition_matrix=[[0.9, 0.0], [0.0, 0.5]],
-        transition_covariance=[0.3, 0.5],
+        transition_noise=[0.3, 0.5],
         emission_matrix=[[1.0, 0.0], [0.0, 1.0]],
-        emission_covariance=[0.2, 0.2],
+        emission_noise=[0.2, 0.2],
     )
     path = write_folder(tmp_path / "run", None, make_lines(0, steps=50), make_results(make_seed(0)))
     checks = predictive_checks(model, LocallyOptimal(model), drawn(model, 2, 80), **SIZES)
@@ -112,7 +115,7 @@ def test_damaged_checks_are_refused(folder):
 
 @pytest.mark.slow
 def test_the_commands_make_them(tmp_path):
-    write_series(tmp_path / "series.csv", series(3), ["level"])
+    write_series(tmp_path / "series.csv", make_series(3), ["level"])
     fit = ("fit", "linear-gaussian", "--data", tmp_path / "series.csv", "--out", tmp_path / "run", *SMALL)
     assert invoke(*fit).exit_code == 0
     assert not (tmp_path / "run" / "checks.npz").exists()

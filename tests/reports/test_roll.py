@@ -28,10 +28,10 @@ def drawn(path, *rolls):
         return np.asarray(picture.convert("RGB")).astype(int)
 
 
-def pixels(picture, colour):
-    """Where a colour is, below the legend, as shares of the height and the width."""
+def pixels(picture, color):
+    """Where a color is, below the legend, as shares of the height and the width."""
     below = picture[60:]
-    rows, columns = np.nonzero(np.abs(below - np.array(colour)).max(axis=2) < 12)
+    rows, columns = np.nonzero(np.abs(below - np.array(color)).max(axis=2) < 12)
     return rows / below.shape[0], columns / below.shape[1]
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mcfo.files import InputError
+from mcfo.errors import InputError
 from mcfo.reports.run import write_run_report
 from support.runs import STEPS, make_config, make_line, make_lines, make_results, make_seed, write_folder
 
@@ -54,8 +54,8 @@ def test_a_run_that_ended(tmp_path):
     assert (
         "by the filter score, from a particle filter with 100 particles (systematic resampling at every step)" in text
     )
-    assert "by the doubly reparameterised gradient, from a particle filter with 10 particles" in text
-    assert "optimiser_options.b1 0.9" in text
+    assert "by the doubly reparameterized gradient, from a particle filter with 10 particles" in text
+    assert "optimizer_options.b1 0.9" in text
     assert "seeds 0, 1, 2" in text
     assert "held-out.csv 10 1000 1 fefefefefefe" in text
     assert "Computed in float32 on 2 devices. Versions: mcfo 0.1.0, jax 0.10.2 and equinox 0.13.2." in text

@@ -9,30 +9,16 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from mcfo import (
-    PIMH,
-    SMC,
-    AffineGaussian,
-    Bootstrap,
-    ESSBelow,
-    LinearGaussian,
-    LocallyOptimal,
-    MarkovModel,
-    Model,
-    PoissonCounts,
-    Proposal,
-    Sequence,
-    describe,
-    frame_at,
-    frames,
-    kalman_filter,
-    stack,
-)
+from mcfo import PIMH, SMC, MarkovModel, Model, Proposal, Series, describe, kalman_filter, stack
+from mcfo.models import LinearGaussian, PoissonCounts
+from mcfo.proposals import AffineGaussian, Bootstrap, LocallyOptimal
+from mcfo.resampling import ESSBelow
+from mcfo.smc import frame_at, frames
 from support.problems import MODELS, PROPOSALS
 
 
 def run(model, proposal, values=((0.1,), (0.2,))):
-    return SMC(3)(model, proposal, Sequence.from_values(jnp.asarray(values)), key=jax.random.key(0))
+    return SMC(3)(model, proposal, Series.from_values(jnp.asarray(values)), key=jax.random.key(0))
 
 
 class Fixed(Proposal):
@@ -40,7 +26,7 @@ class Fixed(Proposal):
 
     law: object
 
-    def encode(self, sequence):
+    def encode(self, series):
         return None
 
     def initial(self, prior, context):
@@ -144,13 +130,13 @@ def test_integer_parameters_make_real_latents():
     assert jnp.isfinite(run(Anything(dist.Normal(jnp.zeros(1, int), 1).to_event(1)), Bootstrap()).log_evidence)
 
 
-ONE = Sequence.from_values([0.1, 0.2])
+ONE = Series.from_values([0.1, 0.2])
 
 
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda m, s, k: s(m, Bootstrap(), [0.1, 0.2], key=k), "sequence must be a Sequence, but got list"),
+        (lambda m, s, k: s(m, Bootstrap(), [0.1, 0.2], key=k), "series must be a Series, but got list"),
         (lambda m, s, k: s(Bootstrap(), m, ONE, key=k), "model must be a Model, but got Bootstrap"),
         (lambda m, s, k: s(m, Bootstrap, ONE, key=k), "proposal must be a Proposal, but got the class Bootstrap"),
         (lambda m, s, k: s(m, Bootstrap(), ONE, key=0), "key must be one JAX random key, but got 0"),
@@ -161,9 +147,9 @@ ONE = Sequence.from_values([0.1, 0.2])
         (lambda m, s, k: LocallyOptimal(PoissonCounts()), "LocallyOptimal knows the optimum of a LinearGaussian"),
         (lambda m, s, k: kalman_filter(PoissonCounts(), ONE), "exact for a LinearGaussian model only"),
         (lambda m, s, k: kalman_filter(MODELS["vector"](), ONE), "The model has 2 observed dimensions"),
-        (lambda m, s, k: kalman_filter(m, stack([ONE, ONE])), "One Sequence is wanted"),
+        (lambda m, s, k: kalman_filter(m, stack([ONE, ONE])), "One Series is wanted"),
         (lambda m, s, k: s.init(m, Bootstrap(), frames(Bootstrap(), ONE), key=k), "one is wanted: frame_at("),
-        (lambda m, s, k: frame_at(frames(Bootstrap(), ONE), 2), "There is no step 2: the sequence has 2"),
+        (lambda m, s, k: frame_at(frames(Bootstrap(), ONE), 2), "There is no step 2: the series has 2"),
         (lambda m, s, k: describe(PIMH(s, 1)(m, Bootstrap(), ONE, key=k)), "For a PIMH chain use chain.trace"),
     ],
 )
@@ -199,7 +185,7 @@ def test_a_memory_that_grows_is_refused():
 
 
 class Coupled(MarkovModel):
-    """An emission that does not factorise."""
+    """An emission that does not factorize."""
 
     def initial(self, memory, inputs):
         return dist.Normal(jnp.zeros(1), 1.0).to_event(1)
@@ -219,7 +205,7 @@ def test_single_dimensions_cannot_be_left_out_of_what_does_not_factorise():
 
 
 def test_a_batch_is_refused_with_the_remedy():
-    batch = stack([Sequence.from_values([0.0, 1.0]), Sequence.from_values([0.0])])
+    batch = stack([Series.from_values([0.0, 1.0]), Series.from_values([0.0])])
     with pytest.raises(ValueError, match=r"For a batch use jax\.vmap"):
         SMC(3)(scalar(), Bootstrap(), batch, key=jax.random.key(0))
 
@@ -227,14 +213,14 @@ def test_a_batch_is_refused_with_the_remedy():
 def test_inputs_that_the_model_wants_are_asked_for():
     model = LinearGaussian(
         initial_mean=0.0,
-        initial_covariance=1.0,
+        initial_noise=1.0,
         transition_matrix=0.5,
-        transition_covariance=1.0,
+        transition_noise=1.0,
         emission_matrix=1.0,
-        emission_covariance=1.0,
+        emission_noise=1.0,
         transition_inputs=[[1.0]],
     )
-    with pytest.raises(ValueError, match="has input matrices but the sequence has no inputs"):
+    with pytest.raises(ValueError, match="has input matrices but the series has no inputs"):
         run(model, Bootstrap())
     with pytest.raises(ValueError, match=r"Use LocallyOptimal\(model\)"):
         AffineGaussian.optimal(model)

@@ -7,18 +7,10 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from mcfo import (
-    SMC,
-    Bootstrap,
-    LinearGaussian,
-    MarkovModel,
-    Sequence,
-    describe,
-    require_finite,
-    simulate,
-    sis,
-    stack,
-)
+from mcfo import SMC, MarkovModel, Series, describe, simulate, stack
+from mcfo.models import LinearGaussian
+from mcfo.proposals import Bootstrap
+from mcfo.smc import require_finite, sis
 from support.problems import MODELS, data
 
 
@@ -50,7 +42,7 @@ class Bounded(MarkovModel):
 
 
 def run(model, values, sampler=None):
-    return (sampler or SMC(50))(model, Bootstrap(), Sequence.from_values(values), key=jax.random.key(0))
+    return (sampler or SMC(50))(model, Bootstrap(), Series.from_values(values), key=jax.random.key(0))
 
 
 def test_a_collapse_is_minus_infinity_at_its_step():
@@ -135,9 +127,9 @@ def test_a_healthy_run():
 
 
 def test_batches_name_the_first_in_trouble():
-    series = [[0.0, 0.1], [0.0, 50.0, 0.0], [0.0, 0.2]]
-    batch = stack([Sequence.from_values(values) for values in series])
-    traces = jax.vmap(lambda sequence: SMC(20)(Bounded(), Bootstrap(), sequence, key=jax.random.key(0)))(batch)
-    assert "1 of 3 sequences are in trouble, the first is number 1: Collapsed at step 2 of 3" in describe(traces)
+    dataset = [[0.0, 0.1], [0.0, 50.0, 0.0], [0.0, 0.2]]
+    batch = stack([Series.from_values(values) for values in dataset])
+    traces = jax.vmap(lambda series: SMC(20)(Bounded(), Bootstrap(), series, key=jax.random.key(0)))(batch)
+    assert "1 of 3 series are in trouble, the first is number 1: Collapsed at step 2 of 3" in describe(traces)
     healthy = jax.tree.map(lambda array: array[::2], traces)
-    assert describe(healthy).startswith("All 2 sequences went well")
+    assert describe(healthy).startswith("All 2 series went well")

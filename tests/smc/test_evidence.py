@@ -6,18 +6,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mcfo import (
-    SMC,
-    Always,
-    ESSBelow,
-    Multinomial,
-    Never,
-    Residual,
-    Stratified,
-    Systematic,
-    kalman_filter,
-    sis,
-)
+from mcfo import SMC, kalman_filter
+from mcfo.resampling import Always, ESSBelow, Multinomial, Never, Residual, Stratified, Systematic
+from mcfo.smc import sis
 from support.means import assert_mean
 from support.problems import MODELS, PROPOSALS, SLOW_VECTOR, data
 
@@ -32,11 +23,11 @@ def name(piece):
 
 
 @eqx.filter_jit
-def ratios(criteria, scheme, model, proposal, sequence, exact, key):
+def ratios(criteria, scheme, model, proposal, series, exact, key):
     """p̂/p of independent runs, for each of a batch of criteria."""
 
     def run(criterion, key):
-        return jnp.exp(SMC(PARTICLES, scheme, criterion)(model, proposal, sequence, key=key).log_evidence - exact)
+        return jnp.exp(SMC(PARTICLES, scheme, criterion)(model, proposal, series, key=key).log_evidence - exact)
 
     keys = jax.random.split(key, RUNS)
     return jax.vmap(lambda criterion: jax.vmap(lambda key: run(criterion, key))(keys))(criteria)
@@ -54,8 +45,8 @@ def thresholds():
 
 def problem(model_name, proposal_name, missing):
     model = MODELS[model_name]()
-    sequence = data(model, missing=missing)
-    return model, PROPOSALS[proposal_name](model), sequence, kalman_filter(model, sequence).log_evidence
+    series = data(model, missing=missing)
+    return model, PROPOSALS[proposal_name](model), series, kalman_filter(model, series).log_evidence
 
 
 @pytest.mark.parametrize(
@@ -82,10 +73,10 @@ def test_every_scheme_and_criterion_is_unbiased(model, proposal, scheme):
 
 
 @eqx.filter_jit
-def one_criterion(criterion, scheme, model, proposal, sequence, exact, key):
+def one_criterion(criterion, scheme, model, proposal, series, exact, key):
     sampler = SMC(PARTICLES, scheme, criterion)
     keys = jax.random.split(key, RUNS)
-    return jax.vmap(lambda key: jnp.exp(sampler(model, proposal, sequence, key=key).log_evidence - exact))(keys)
+    return jax.vmap(lambda key: jnp.exp(sampler(model, proposal, series, key=key).log_evidence - exact))(keys)
 
 
 @pytest.mark.parametrize("proposal", PROPOSALS)
@@ -102,12 +93,12 @@ def test_sis_is_smc_that_never_resamples():
 
 
 @eqx.filter_jit
-def ratios_without_carried_weights(criterion, model, proposal, sequence, exact, key):
+def ratios_without_carried_weights(criterion, model, proposal, series, exact, key):
     """The wrong estimate that a filter makes if it averages w_t as though it had resampled."""
     sampler = SMC(PARTICLES, Systematic(), criterion)
 
     def run(key):
-        trace = sampler(model, proposal, sequence, key=key, history=True)
+        trace = sampler(model, proposal, series, key=key, history=True)
         after = trace.history.log_weights
         before = jnp.concatenate([jnp.full_like(after[:1], -jnp.log(PARTICLES)), after[:-1]])
         carried = jnp.where(trace.record.resampled[:, None], -jnp.log(PARTICLES), before)

@@ -7,24 +7,11 @@ import numpy as np
 import numpyro.distributions as dist
 import pytest
 
-from mcfo import (
-    PIMH,
-    SMC,
-    Always,
-    Bootstrap,
-    ESSBelow,
-    MarkovModel,
-    Never,
-    PoissonCounts,
-    Sequence,
-    StochasticVolatility,
-    frame,
-    frame_at,
-    frames,
-    kalman_filter,
-    simulate,
-    stack,
-)
+from mcfo import PIMH, SMC, MarkovModel, Series, kalman_filter, simulate, stack
+from mcfo.models import PoissonCounts, StochasticVolatility
+from mcfo.proposals import Bootstrap
+from mcfo.resampling import Always, ESSBelow, Never
+from mcfo.smc import frame, frame_at, frames
 from support.memory import Remembering
 from support.problems import MODELS, PROPOSALS
 
@@ -53,13 +40,13 @@ EACH = [
 ]
 
 
-def series(model, steps, *, seed=0, gaps=False, number=0):
+def make_series(model, steps, *, seed=0, gaps=False, series_id=0):
     _, values = simulate(model, 50, key=jax.random.key(seed))  # one length, so that one program serves
     values = np.array(values, float)[:steps]
     if gaps:
         values[2] = np.nan
         values[4, -1] = np.nan
-    return Sequence.from_values(values, number=number)
+    return Series.from_values(values, series_id=series_id)
 
 
 def assert_same(one, other, rtol=1e-10):
@@ -71,33 +58,33 @@ def test_padding_and_batching_change_nothing(case, criterion):
     model, proposal = ZOO[case]()
     sampler = SMC(30, criterion=CRITERIA[criterion])
     key = jax.random.key(7)
-    sequences = [series(model, steps, seed=steps, gaps=steps > 6, number=steps) for steps in (9, 5, 7)]
-    alone = [sampler(model, proposal, sequence, key=key) for sequence in sequences[:2]]
-    padded = sampler(model, proposal, sequences[0].pad(13), key=key)
+    series_list = [make_series(model, steps, seed=steps, gaps=steps > 6, series_id=steps) for steps in (9, 5, 7)]
+    alone = [sampler(model, proposal, series, key=key) for series in series_list[:2]]
+    padded = sampler(model, proposal, series_list[0].pad(13), key=key)
     assert_same(padded.log_evidence, alone[0].log_evidence)
     assert_same(padded.record.ess[:9], alone[0].record.ess)
     assert not padded.record.resampled[9:].any()
-    run = eqx.filter_jit(eqx.filter_vmap(lambda sequence: sampler(model, proposal, sequence, key=key)))
-    together = run(stack(sequences)).log_evidence
+    run = eqx.filter_jit(eqx.filter_vmap(lambda series: sampler(model, proposal, series, key=key)))
+    together = run(stack(series_list)).log_evidence
     assert_same(together[:2], [trace.log_evidence for trace in alone])
-    assert_same(run(stack(sequences[::-1])).log_evidence[::-1], together)
+    assert_same(run(stack(series_list[::-1])).log_evidence[::-1], together)
 
 
 @pytest.mark.parametrize("case", cases(*ZOO))
 def test_a_mask_that_hides_nothing_changes_nothing(case):
     model, proposal = ZOO[case]()
-    sequence = series(model, 6)
+    series = make_series(model, 6)
     masked = eqx.tree_at(
         lambda s: s.observed,
-        sequence,
-        jnp.ones(sequence.observations.shape, bool),
+        series,
+        jnp.ones(series.observations.shape, bool),
         is_leaf=lambda x: x is None,
     )
     sampler = SMC(30)
     key = jax.random.key(0)
     assert_same(
         sampler(model, proposal, masked, key=key).log_evidence,
-        sampler(model, proposal, sequence, key=key).log_evidence,
+        sampler(model, proposal, series, key=key).log_evidence,
     )
 
 
@@ -119,14 +106,14 @@ class Durations(MarkovModel):
 @pytest.mark.parametrize("case", [*cases(*ZOO), "durations"])
 def test_what_is_masked_or_padded_reaches_neither_value_nor_gradient(case):
     model, proposal = (Durations(jnp.zeros(2)), Bootstrap()) if case == "durations" else ZOO[case]()
-    clean = series(model, 8, gaps=True).pad(11)
+    clean = make_series(model, 8, gaps=True).pad(11)
     hidden = ~np.broadcast_to(np.asarray(clean.observed), clean.observations.shape).copy()
     hidden[8:] = True
 
     @eqx.filter_jit
     @eqx.filter_value_and_grad
-    def value_and_gradient(model, sequence):
-        return SMC(30)(model, proposal, sequence, key=jax.random.key(0)).log_evidence
+    def value_and_gradient(model, series):
+        return SMC(30)(model, proposal, series, key=jax.random.key(0)).log_evidence
 
     value, gradient = value_and_gradient(model, clean)
     assert np.isfinite(value)
@@ -182,32 +169,32 @@ class Wide(Bootstrap):
 
 
 @pytest.mark.parametrize(
-    ("model", "sequence"),
+    ("model", "series"),
     [
         pytest.param(
             Durations(jnp.zeros(2)),
-            Sequence.from_values([[1.0, np.nan], [2.0, np.nan]]),
+            Series.from_values([[1.0, np.nan], [2.0, np.nan]]),
             id="column-never-observed",
             marks=pytest.mark.slow,
         ),
         pytest.param(
             Elapsed(jnp.zeros(())),
-            Sequence.from_values([0.1, 0.2, 0.3], inputs=[1.0, 2.0, 0.5]),
+            Series.from_values([0.1, 0.2, 0.3], inputs=[1.0, 2.0, 0.5]),
             id="time-differences",
             marks=pytest.mark.slow,
         ),
-        pytest.param(Drifting(jnp.array(2.0)), Sequence.from_values([0.0, 2.0, 4.0, 6.0]), id="moving-support"),
+        pytest.param(Drifting(jnp.array(2.0)), Series.from_values([0.0, 2.0, 4.0, 6.0]), id="moving-support"),
     ],
 )
-def test_gradients_stay_finite_at_steps_that_do_not_exist(model, sequence):
+def test_gradients_stay_finite_at_steps_that_do_not_exist(model, series):
     @eqx.filter_jit
     @eqx.filter_value_and_grad
-    def value_and_gradient(model, sequence):
-        return SMC(50)(model, Wide(), sequence, key=jax.random.key(0)).log_evidence
+    def value_and_gradient(model, series):
+        return SMC(50)(model, Wide(), series, key=jax.random.key(0)).log_evidence
 
-    value, gradient = value_and_gradient(model, sequence)
-    other_value, other_gradient = value_and_gradient(model, sequence.pad(6))
-    empty = eqx.tree_at(lambda s: s.length, sequence.pad(6), jnp.asarray(0, jnp.int32))
+    value, gradient = value_and_gradient(model, series)
+    other_value, other_gradient = value_and_gradient(model, series.pad(6))
+    empty = eqx.tree_at(lambda s: s.length, series.pad(6), jnp.asarray(0, jnp.int32))
     nothing, no_gradient = value_and_gradient(model, empty)
     assert_same(value, other_value)
     assert nothing == 0
@@ -233,7 +220,7 @@ class Wanderer(MarkovModel):
 @pytest.mark.parametrize("criterion", CRITERIA)
 def test_dead_particles_do_not_poison_the_living(criterion):
     trace = SMC(50, criterion=CRITERIA[criterion])(
-        Wanderer(), Bootstrap(), Sequence.from_values([1.0, 1.0, 1.0]), key=jax.random.key(0)
+        Wanderer(), Bootstrap(), Series.from_values([1.0, 1.0, 1.0]), key=jax.random.key(0)
     )
     assert np.isfinite(trace.log_evidence)
 
@@ -241,11 +228,11 @@ def test_dead_particles_do_not_poison_the_living(criterion):
 def test_windows_continue_a_run():
     model = MODELS["scalar"]()
     proposal = PROPOSALS["locally-optimal"](model)
-    sequence = series(model, 12, gaps=True)
+    series = make_series(model, 12, gaps=True)
     sampler = SMC(30)
     key = jax.random.key(0)
-    whole = sampler(model, proposal, sequence, key=key)
-    first, second = sequence.window(0, 5), sequence.window(5, 12)
+    whole = sampler(model, proposal, series, key=key)
+    first, second = series.window(0, 5), series.window(5, 12)
     begun = sampler(model, proposal, first, key=key)
     assert_same(begun.record.log_evidence, whole.record.log_evidence[:5])
     state, steps, increments = begun.state, frames(proposal, second), []
@@ -254,16 +241,16 @@ def test_windows_continue_a_run():
         increments.append(record.log_evidence)
     assert_same(jnp.stack(increments), whole.record.log_evidence[5:])
     with pytest.raises(ValueError, match="no window from 5 to 13"):
-        sequence.window(5, 13)
+        series.window(5, 13)
 
 
 def test_a_stream_equals_the_whole_run():
     model = MODELS["vector"]()
     proposal = PROPOSALS["locally-optimal"](model)
-    sequence = series(model, 6, gaps=True)
-    values = np.where(sequence.mask(), sequence.observations, np.nan)
+    series = make_series(model, 6, gaps=True)
+    values = np.where(series.mask(), series.observations, np.nan)
     sampler, key = SMC(30), jax.random.key(0)
-    whole = sampler(model, proposal, sequence, key=key)
+    whole = sampler(model, proposal, series, key=key)
     state, record = sampler.init(model, proposal, frame(proposal, values[0], time=0), key=key)
     found = [record.log_evidence]
     for time in range(1, 6):
@@ -275,9 +262,9 @@ def test_a_stream_equals_the_whole_run():
 def test_missing_values_are_integrated_out_of_a_correlated_emission():
     """At one step with the optimal proposal the evidence is exact: no Monte Carlo error hides a wrong marginal."""
     model = MODELS["vector"]()
-    sequence = Sequence.from_values([[0.7, np.nan]])
-    found = SMC(4)(model, PROPOSALS["locally-optimal"](model), sequence, key=jax.random.key(0)).log_evidence
-    assert_same(found, kalman_filter(model, sequence).log_evidence)
+    series = Series.from_values([[0.7, np.nan]])
+    found = SMC(4)(model, PROPOSALS["locally-optimal"](model), series, key=jax.random.key(0)).log_evidence
+    assert_same(found, kalman_filter(model, series).log_evidence)
 
 
 @pytest.mark.parametrize(("case", "criterion"), EACH)
@@ -285,9 +272,9 @@ def test_steps_equal_the_whole_run(case, criterion):
     model, proposal = ZOO[case]()
     sampler = SMC(30, criterion=CRITERIA[criterion])
     key = jax.random.key(11)
-    sequence = series(model, 7, gaps=True)
-    whole = sampler(model, proposal, sequence, key=key, history=True)
-    steps = frames(proposal, sequence)
+    series = make_series(model, 7, gaps=True)
+    whole = sampler(model, proposal, series, key=key, history=True)
+    steps = frames(proposal, series)
     state, record = sampler.init(model, proposal, frame_at(steps, 0), key=key)
     increments = [record.log_evidence]
     for time in range(1, 7):
@@ -302,22 +289,20 @@ def test_steps_equal_the_whole_run(case, criterion):
 
 def test_same_seed_same_bits_and_another_seed_others():
     model, proposal = ZOO["vector"]()
-    sequence = series(model, 8, gaps=True)
+    series = make_series(model, 8, gaps=True)
     sampler = SMC(25)
-    one, same, other = (
-        sampler(model, proposal, sequence, key=jax.random.key(seed), history=True) for seed in (1, 1, 2)
-    )
+    one, same, other = (sampler(model, proposal, series, key=jax.random.key(seed), history=True) for seed in (1, 1, 2))
     for a, b in zip(jax.tree.leaves(one), jax.tree.leaves(same), strict=True):
         np.testing.assert_array_equal(a, b)
     assert one.log_evidence != other.log_evidence
 
 
-def test_sequences_have_random_numbers_of_their_own():
+def test_series_have_random_numbers_of_their_own():
     model, proposal = ZOO["scalar"]()
-    values = series(model, 5).observations
+    values = make_series(model, 5).observations
     sampler = SMC(10)
-    batch = stack([Sequence.from_values(values), Sequence.from_values(values)])
-    together = jax.vmap(lambda sequence: sampler(model, proposal, sequence, key=jax.random.key(0)))(batch)
+    batch = stack([Series.from_values(values), Series.from_values(values)])
+    together = jax.vmap(lambda series: sampler(model, proposal, series, key=jax.random.key(0)))(batch)
     assert together.log_evidence[0] != together.log_evidence[1]
 
 
@@ -341,7 +326,7 @@ def test_the_second_call_compiles_nothing(sampler, compilations):
         MODELS["scalar"](),
         eqx.tree_at(lambda m: m.transition_matrix, MODELS["scalar"](), jnp.eye(1) * 0.5),
     )
-    one, other = series(first, 6, seed=0), series(first, 6, seed=1)
+    one, other = make_series(first, 6, seed=0), make_series(first, 6, seed=1)
     keys = jax.random.key(0), jax.random.key(1)
     sampler(first, PROPOSALS["affine"](first), one, key=keys[0])
     proposal = PROPOSALS["affine"](second)
@@ -354,7 +339,7 @@ def test_the_second_call_compiles_nothing(sampler, compilations):
 
 def test_record_counts_ancestors():
     model, proposal = ZOO["scalar"]()
-    trace = SMC(40, criterion=Always())(model, proposal, series(model, 6), key=jax.random.key(0), history=True)
+    trace = SMC(40, criterion=Always())(model, proposal, make_series(model, 6), key=jax.random.key(0), history=True)
     distinct = [len(np.unique(ancestors)) for ancestors in trace.history.ancestors]
     np.testing.assert_array_equal(trace.record.unique_ancestors, distinct)
     assert trace.record.unique_ancestors[0] == 40
@@ -363,10 +348,10 @@ def test_record_counts_ancestors():
 
 def test_float32_agrees_with_float64():
     model, proposal = ZOO["scalar"]()
-    sequence = series(model, 50)
-    exact = kalman_filter(model, sequence).log_evidence
+    series = make_series(model, 50)
+    exact = kalman_filter(model, series).log_evidence
     with jax.enable_x64(False):
-        single = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), (model, proposal, sequence))
+        single = jax.tree.map(lambda x: jnp.asarray(np.asarray(x)), (model, proposal, series))
         found = SMC(20_000)(*single, key=jax.random.key(0)).log_evidence
         assert found.dtype == jnp.float32
     np.testing.assert_allclose(found, exact, atol=0.1)

@@ -8,7 +8,10 @@ import numpyro.distributions as dist
 import pytest
 from scipy import stats
 
-from mcfo import SMC, Always, Bootstrap, ESSBelow, MarkovModel, Model, Sequence, genealogy, sis
+from mcfo import SMC, MarkovModel, Model, Series
+from mcfo.proposals import Bootstrap
+from mcfo.resampling import Always, ESSBelow
+from mcfo.smc import genealogy, sis
 from support.means import assert_mean
 from support.memory import Remembering, exact_evidence
 
@@ -18,9 +21,9 @@ RUNS = 4000
 
 
 @eqx.filter_jit
-def ratios(sampler, model, sequence, exact, key):
+def ratios(sampler, model, series, exact, key):
     keys = jax.random.split(key, RUNS)
-    return jax.vmap(lambda key: jnp.exp(sampler(model, Bootstrap(), sequence, key=key).log_evidence) / exact)(keys)
+    return jax.vmap(lambda key: jnp.exp(sampler(model, Bootstrap(), series, key=key).log_evidence) / exact)(keys)
 
 
 @pytest.mark.parametrize("values", [VALUES, GAPS], ids=["complete", "missing"])
@@ -30,7 +33,7 @@ def test_evidence_is_unbiased_against_enumeration(values, criterion):
     samples = ratios(
         SMC(50, criterion=criterion),
         model,
-        Sequence.from_values(values),
+        Series.from_values(values),
         exact_evidence(model, values),
         jax.random.key(0),
     )
@@ -47,7 +50,7 @@ class WrongAncestors(Remembering):
 
 def test_wrong_histories_are_noticed():
     exact = exact_evidence(Remembering(), VALUES)
-    samples = ratios(SMC(50), WrongAncestors(), Sequence.from_values(VALUES), exact, jax.random.key(0))
+    samples = ratios(SMC(50), WrongAncestors(), Series.from_values(VALUES), exact, jax.random.key(0))
     with pytest.raises(AssertionError, match="standard errors"):
         assert_mean(samples, 1.0)
 
@@ -63,7 +66,7 @@ def test_filling_gaps_with_a_constant_is_noticed():
     samples = ratios(
         SMC(50),
         Zeros(),
-        Sequence.from_values(values),
+        Series.from_values(values),
         exact_evidence(Remembering(), values),
         jax.random.key(0),
     )
@@ -102,7 +105,7 @@ def test_what_is_missing_is_drawn_given_what_is_not():
     joint = np.block([[step[:1, :1], cross[None]], [cross[:, None], step + step[1, 1]]])
     exact = stats.multivariate_normal(np.zeros(3), joint).pdf([1.5, 1.2, 1.6])
     run = jax.jit(
-        jax.vmap(lambda key: SMC(100)(Correlated(), Bootstrap(), Sequence.from_values(values), key=key).log_evidence)
+        jax.vmap(lambda key: SMC(100)(Correlated(), Bootstrap(), Series.from_values(values), key=key).log_evidence)
     )
     samples = jnp.exp(run(jax.random.split(jax.random.key(0), RUNS))) / exact
     assert samples.std() < 0.5
@@ -133,10 +136,10 @@ class Echo(Model):
 @pytest.mark.parametrize("dtype", [float, int])
 def test_imputed_values_keep_their_score_and_their_fractions(dtype):
     """x_2 ~ N(2 drift, 2) if x_1 is missing: log p and its derivative are known."""
-    sequence = Sequence.from_values(np.array([0, 2], dtype), observed=[False, True])
+    series = Series.from_values(np.array([0, 2], dtype), observed=[False, True])
     drift = jnp.array(0.3)
     value, gradient = eqx.filter_value_and_grad(
-        lambda model: sis(200_000)(model, Bootstrap(), sequence, key=jax.random.key(0)).log_evidence
+        lambda model: sis(200_000)(model, Bootstrap(), series, key=jax.random.key(0)).log_evidence
     )(Echo(drift))
     np.testing.assert_allclose(value, stats.norm(0.6, np.sqrt(2)).logpdf(2.0), atol=0.02)
     np.testing.assert_allclose(gradient.drift, 2 - 2 * 0.3, atol=0.03)
@@ -146,16 +149,16 @@ class Narrow(Echo):
     """Observations lie within one of the last."""
 
     def emission(self, memory, latent, inputs):
-        centre = jnp.concatenate([memory, memory])
-        return dist.TruncatedNormal(centre, 1.0, low=centre - 1, high=centre + 1).to_event(1)
+        center = jnp.concatenate([memory, memory])
+        return dist.TruncatedNormal(center, 1.0, low=center - 1, high=center + 1).to_event(1)
 
     def advance(self, memory, latent, observation):
         return observation[:1]
 
 
 def test_an_impossible_observation_with_a_gap_is_a_collapse():
-    sequence = Sequence.from_values([[0.1, np.nan], [np.nan, 50.0], [0.2, 0.1]])
-    trace = SMC(20)(Narrow(jnp.array(0.0)), Bootstrap(), sequence, key=jax.random.key(0))
+    series = Series.from_values([[0.1, np.nan], [np.nan, 50.0], [0.2, 0.1]])
+    trace = SMC(20)(Narrow(jnp.array(0.0)), Bootstrap(), series, key=jax.random.key(0))
     assert trace.log_evidence == -jnp.inf
     np.testing.assert_array_equal(trace.record.finite, [True, False, True])
 
@@ -179,8 +182,8 @@ class Diary(Remembering):
 
 @pytest.mark.parametrize("criterion", [Always(), ESSBelow(0.9)], ids=["always", "ess"])
 def test_histories_are_ancestral_paths(criterion):
-    sequence = Sequence.from_values(VALUES)
-    trace = SMC(20, criterion=criterion)(Diary(), Bootstrap(), sequence, key=jax.random.key(3), history=True)
+    series = Series.from_values(VALUES)
+    trace = SMC(20, criterion=criterion)(Diary(), Bootstrap(), series, key=jax.random.key(3), history=True)
     assert trace.record.resampled.any()
     _, diaries, steps = trace.state.memory
     assert (steps == 6).all()

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mcfo import ESSBelow, Multinomial, Residual, Stratified, Systematic
-from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size, normalise, relative
+from mcfo.resampling import ESSBelow, Multinomial, Residual, Stratified, Systematic
+from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size, normalize, relative
 from support.means import assert_mean
 
 SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]
@@ -17,7 +17,7 @@ def name(scheme):
 
 
 def random_log_weights(particles, *, key, dtype=None, spread=2.0):
-    return normalise(spread * jax.random.normal(key, (particles,), dtype))[0]
+    return normalize(spread * jax.random.normal(key, (particles,), dtype))[0]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
@@ -42,7 +42,7 @@ def test_expected_copies(scheme, particles):
 def test_wrong_copies_are_noticed(scheme):
     """Negative control: the copies of weights that are off by a tenth of one particle's."""
     log_weights = random_log_weights(7, key=jax.random.key(0))
-    wrong = normalise(log_weights.at[jnp.argmax(log_weights)].add(-0.1))[0]
+    wrong = normalize(log_weights.at[jnp.argmax(log_weights)].add(-0.1))[0]
     keys = jax.random.split(jax.random.key(1), 20_000)
     copies = jax.vmap(lambda key: jnp.bincount(scheme(wrong, key=key), length=7))(keys)
     with pytest.raises(AssertionError):
@@ -65,7 +65,7 @@ def test_particles_of_weight_zero_have_no_offspring(scheme, particles, dtype):
     numbers = np.random.default_rng(3)
     alive = numbers.random(particles) < 0.3
     alive[particles // 2] = True
-    log_weights = normalise(jnp.asarray(np.where(alive, numbers.standard_normal(particles), -np.inf), dtype))[0]
+    log_weights = normalize(jnp.asarray(np.where(alive, numbers.standard_normal(particles), -np.inf), dtype))[0]
     keys = jax.random.split(jax.random.key(3), 200 if particles < 100_000 else 20)
     draw = jax.jit(lambda key: scheme(log_weights, key=key))
     for key in keys:
@@ -122,13 +122,13 @@ def test_shares_of_no_total_are_equal(size, value):
 @pytest.mark.parametrize("scheme", [Multinomial(), Stratified(), Systematic()], ids=lambda one: type(one).__name__)
 @pytest.mark.parametrize("last", [3.0, -jnp.inf, jnp.inf, jnp.nan])
 def test_relative_weights_draw_the_same(scheme, last):
-    """Also where there is nothing to normalise by."""
+    """Also where there is nothing to normalize by."""
     log_weights = jnp.asarray([-jnp.inf, last, -jnp.inf, -jnp.inf, last / 2])
     assert scheme.scale_free
     for seed in range(20):
         key = jax.random.key(seed)
         np.testing.assert_array_equal(
-            scheme(relative(log_weights)[0], key=key), scheme(normalise(log_weights)[0], key=key)
+            scheme(relative(log_weights)[0], key=key), scheme(normalize(log_weights)[0], key=key)
         )
 
 
@@ -137,7 +137,7 @@ def test_the_dead_have_no_offspring_where_sums_are_rounded(particles):
     # Few are alive, so that most blocks begin and end with dead ones, where sums over blocks meet sums within.
     log_weights = random_log_weights(particles, key=jax.random.key(particles)).astype(jnp.float32)
     alive = jax.random.bernoulli(jax.random.key(1), 0.05, (particles,)).at[particles // 2].set(True)
-    log_weights = normalise(jnp.where(alive, log_weights, -jnp.inf))[0]
+    log_weights = normalize(jnp.where(alive, log_weights, -jnp.inf))[0]
     for scheme in SCHEMES:
         draw = jax.jit(jax.vmap(lambda key, scheme=scheme: scheme(log_weights, key=key)))
         assert alive[draw(jax.random.split(jax.random.key(2), 300))].all()
@@ -154,25 +154,25 @@ def test_effective_sample_size():
     ids=["zero", "infinite", "nan"],
 )
 def test_weights_that_cannot_be_normalised_become_even(log_weights, increment):
-    normalised, found = normalise(jnp.array(log_weights))
+    normalized, found = normalize(jnp.array(log_weights))
     np.testing.assert_array_equal(found, increment)
-    np.testing.assert_allclose(normalised, -np.log(3))
+    np.testing.assert_allclose(normalized, -np.log(3))
 
 
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 def test_weights_sum_to_one_however_unlikely_the_observation(dtype):
     log_weights = -1e15 + 1e9 * jax.random.normal(jax.random.key(0), (20,), dtype)
     for shifted in (log_weights, jnp.linspace(-1e8, -1e8 + 5, 20, dtype=dtype)):
-        normalised, _ = normalise(shifted)
-        np.testing.assert_allclose(jnp.sum(jnp.exp(normalised)), 1.0, rtol=1e-5)
-        assert effective_sample_size(normalised) >= 1 - 1e-5
+        normalized, _ = normalize(shifted)
+        np.testing.assert_allclose(jnp.sum(jnp.exp(normalized)), 1.0, rtol=1e-5)
+        assert effective_sample_size(normalized) >= 1 - 1e-5
 
 
 @pytest.mark.parametrize("scheme", [Systematic(), Residual()], ids=name)
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
 @pytest.mark.parametrize("particles", [10, 100, 1000])
 def test_even_weights_keep_everyone(scheme, dtype, particles):
-    even = normalise(jnp.zeros(particles, dtype))[0]
+    even = normalize(jnp.zeros(particles, dtype))[0]
     ancestors = jax.jit(lambda key: scheme(even, key=key))(jax.random.key(0))
     np.testing.assert_array_equal(ancestors, np.arange(particles))
 

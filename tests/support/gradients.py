@@ -4,8 +4,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from mcfo import AffineGaussian, LinearGaussian
-from mcfo.exact.kalman import log_evidence
+from mcfo.kalman import log_evidence
+from mcfo.models import LinearGaussian
+from mcfo.proposals import AffineGaussian
 
 PARAMETERS = ("theta_1", "theta_2", "phi_1", "phi_2", "phi_3", "phi_4", "phi_5")
 THETA, PHI = slice(0, 2), slice(2, 7)
@@ -33,19 +34,19 @@ def ascent(objective, model, proposal, batch, key):
 
 
 @eqx.filter_jit
-def samples(objective, model, proposal, sequence, key, count, chunk=100):
+def samples(objective, model, proposal, series, key, count, chunk=100):
     """Independent gradient estimates, (count, 7)."""
 
     def one(key):
-        gradients, _ = ascent(objective, model, proposal, sequence, key)
+        gradients, _ = ascent(objective, model, proposal, series, key)
         return flat(*gradients)
 
     return jax.lax.map(one, jax.random.split(key, count), batch_size=chunk)
 
 
-def exact_score(model, sequence):
+def exact_score(model, series):
     """The derivative of log p(x_1:T) by theta_1 and theta_2."""
-    score = eqx.filter_jit(eqx.filter_grad(log_evidence))(model, sequence)
+    score = eqx.filter_jit(eqx.filter_grad(log_evidence))(model, series)
     return jnp.stack([score.transition_matrix[0, 0], score.emission_matrix[0, 0]])
 
 
@@ -55,7 +56,7 @@ def off_optimum(model: LinearGaussian) -> AffineGaussian:
     return AffineGaussian(
         initial_weight=best.initial_weight + 0.1,
         initial_offset=best.initial_offset - 0.2,
-        initial_covariance=1.4 * best.initial_noise.matrix,
+        initial_noise=1.4 * best.initial_noise.matrix,
         latent_weight=best.latent_weight - 0.15,
         observation_weight=best.observation_weight - 0.1,
         offset=best.offset + 0.2,

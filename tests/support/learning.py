@@ -5,7 +5,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo import AffineGaussian, LinearGaussian, Sequence, simulate
+from mcfo import Series, simulate
+from mcfo.models import LinearGaussian
+from mcfo.proposals import AffineGaussian
 
 TRUTH = LinearGaussian.scalar(0.9, 1.2, emission_variance=0.1)
 FIXED = ("model.initial_mean", "model.initial_noise", "proposal.initial_noise")
@@ -18,7 +20,7 @@ def start():
     return model, eqx.tree_at(lambda q: q.observation_weight, proposal, jnp.full((1, 1), 0.5))
 
 
-def series(count, *, seed=0, steps=6, number=0):
+def make_series(count, *, seed=0, steps=6, series_id=0):
     """Series of different lengths, some values missing."""
     found = []
     for place in range(count):
@@ -26,7 +28,7 @@ def series(count, *, seed=0, steps=6, number=0):
         values = np.array(simulate(TRUTH, length, key=jax.random.key(1000 * seed + place))[1])
         if place % 2:
             values[1] = np.nan
-        found.append(Sequence.from_values(values, number=number + place + 1))
+        found.append(Series.from_values(values, series_id=series_id + place + 1))
     return found
 
 

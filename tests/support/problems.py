@@ -5,7 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from mcfo import AffineGaussian, Bootstrap, LinearGaussian, LocallyOptimal, Sequence, simulate
+from mcfo import Series, simulate
+from mcfo.models import LinearGaussian
+from mcfo.proposals import AffineGaussian, Bootstrap, LocallyOptimal
 
 
 def scalar_model():
@@ -16,11 +18,11 @@ def vector_model():
     """Three latent and two observed dimensions, nothing diagonal."""
     return LinearGaussian(
         initial_mean=[0.3, -0.2, 0.1],
-        initial_covariance=[[1.0, 0.3, 0.0], [0.3, 0.8, 0.1], [0.0, 0.1, 0.6]],
+        initial_noise=[[1.0, 0.3, 0.0], [0.3, 0.8, 0.1], [0.0, 0.1, 0.6]],
         transition_matrix=[[0.8, 0.2, 0.0], [-0.1, 0.7, 0.1], [0.0, 0.2, 0.5]],
-        transition_covariance=[[0.5, 0.1, 0.0], [0.1, 0.4, 0.05], [0.0, 0.05, 0.3]],
+        transition_noise=[[0.5, 0.1, 0.0], [0.1, 0.4, 0.05], [0.0, 0.05, 0.3]],
         emission_matrix=[[1.0, 0.0, 0.5], [0.2, 0.6, 0.0]],
-        emission_covariance=[[1.0, 0.3], [0.3, 1.5]],
+        emission_noise=[[1.0, 0.3], [0.3, 1.5]],
         transition_offset=[0.1, 0.0, -0.1],
         emission_offset=[0.2, -0.3],
     )
@@ -36,8 +38,8 @@ PROPOSALS = {
 }
 
 
-def data(model, steps=5, *, missing=False, seed=0, number=0):
-    """A simulated sequence with a mask that is always there, so that one program serves with and without gaps."""
+def data(model, steps=5, *, missing=False, seed=0, series_id=0):
+    """A simulated series with a mask that is always there, so that one program serves with and without gaps."""
     _, values = simulate(model, steps, key=jax.random.key(seed))
     values = np.array(values)
     observed = np.ones(values.shape, bool)
@@ -45,12 +47,12 @@ def data(model, steps=5, *, missing=False, seed=0, number=0):
         observed[1] = False
         observed[3, -1] = False
         values[~observed] = np.nan
-    sequence = Sequence.from_values(values, number=number)
-    return Sequence(
-        observations=sequence.observations,
+    series = Series.from_values(values, series_id=series_id)
+    return Series(
+        observations=series.observations,
         observed=jnp.asarray(observed),
         inputs=None,
         length=None,
-        number=sequence.number,
-        start=sequence.start,
+        series_id=series.series_id,
+        start=series.start,
     )

@@ -5,19 +5,18 @@ from __future__ import annotations
 import equinox as eqx
 import numpy as np
 
-from mcfo.catalogue.start import Start, check_between, exogenous, known, observed, regressed
-from mcfo.files import InputError
-from mcfo.models.irregular import IrregularLinearGaussian
-from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.catalogue.from_data import Start, check_between, exogenous, known, observed, regressed
+from mcfo.errors import InputError
+from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.proposals.gaussian import AffineGaussian, LocallyOptimal
-from mcfo.reading import float_dtype
-from mcfo.sequences import Sequence
+from mcfo.series import Series
+from mcfo.validation import float_dtype
 
 _FIXED = ("initial_mean", "initial_noise", "transition_matrix", "emission_matrix")
 
 
 def linear_gaussian(
-    sequences: list[Sequence],
+    series_list: list[Series],
     gaps: bool = False,
     *,
     persistence: float = 0.9,
@@ -30,8 +29,8 @@ def linear_gaussian(
     """
     check_between("persistence", persistence, -1.0, 1.0)
     check_between("signal", signal, 0.0, 1.0)
-    check_moving(observed(sequences))
-    rest, weights = regressed(sequences, exogenous(sequences, gaps))
+    check_moving(observed(series_list))
+    rest, weights = regressed(series_list, exogenous(series_list, gaps))
     mean, variance = _moments(rest)
     transition_variance, emission_variance = (1 - persistence**2) * signal * variance, (1 - signal) * variance
     _check_variances(variance, transition_variance, emission_variance)
@@ -40,12 +39,12 @@ def linear_gaussian(
     size = len(mean)
     model = LinearGaussian(
         initial_mean=mean,
-        initial_covariance=variance,
+        initial_noise=variance,
         transition_matrix=persistence * np.eye(size),
-        transition_covariance=transition_variance,
+        transition_noise=transition_variance,
         transition_offset=(1 - persistence) * mean,
         emission_matrix=np.eye(size),
-        emission_covariance=emission_variance,
+        emission_noise=emission_variance,
         emission_inputs=weights,
     )
     return _begun(model, ("initial_mean", "initial_noise", "emission_matrix"))
@@ -74,11 +73,11 @@ def _factors(
     matrix = np.diag(np.repeat(persistence / (1 + np.arange(len(rounds))), len(mean))[:latent])
     model = LinearGaussian(
         initial_mean=np.zeros(latent),
-        initial_covariance=np.ones(latent),
+        initial_noise=np.ones(latent),
         transition_matrix=matrix,
-        transition_covariance=1 - np.diag(matrix) ** 2,
+        transition_noise=1 - np.diag(matrix) ** 2,
         emission_matrix=np.sqrt(signal) * deviation[:, None] * loadings,
-        emission_covariance=emission_variance,
+        emission_noise=emission_variance,
         emission_offset=mean,
         emission_inputs=weights,
     )
@@ -86,7 +85,7 @@ def _factors(
 
 
 def local_level(
-    sequences: list[Sequence],
+    series_list: list[Series],
     gaps: bool = False,
     *,
     signal: float | None = None,
@@ -94,25 +93,25 @@ def local_level(
     initial_variance: float | None = None,
 ) -> Start:
     """A random walk in each dimension, seen through noise: begins at what the differences of the data say of both."""
-    rest, weights, initial, variance = _beginning(sequences, gaps, initial_mean, initial_variance, signal)
+    rest, weights, initial, variance = _beginning(series_list, gaps, initial_mean, initial_variance, signal)
     of_levels, of_noise = np.array([_level_variances(column, signal) for column in rest]).T
     _check_variances(variance, of_levels, of_noise)
     size = len(variance)
     kind = IrregularLinearGaussian if gaps else LinearGaussian
     model = kind(
         initial_mean=initial,
-        initial_covariance=variance,
+        initial_noise=variance,
         transition_matrix=np.eye(size),
-        transition_covariance=of_levels,
+        transition_noise=of_levels,
         emission_matrix=np.eye(size),
-        emission_covariance=of_noise,
+        emission_noise=of_noise,
         emission_inputs=weights,
     )
     return _begun(model, _FIXED)
 
 
 def local_trend(
-    sequences: list[Sequence],
+    series_list: list[Series],
     gaps: bool = False,
     *,
     signal: float | None = None,
@@ -120,7 +119,7 @@ def local_trend(
     initial_variance: float | None = None,
 ) -> Start:
     """A level whose slope is a random walk too; begins at what the second differences of the data say."""
-    rest, weights, initial, variance = _beginning(sequences, gaps, initial_mean, initial_variance, signal)
+    rest, weights, initial, variance = _beginning(series_list, gaps, initial_mean, initial_variance, signal)
     of_levels, of_slopes, of_noise = np.array([_trend_variances(column, signal) for column in rest]).T
     _check_variances(variance, of_levels, of_slopes, of_noise)
     size = len(variance)
@@ -130,11 +129,11 @@ def local_trend(
     kind = IrregularLinearGaussian if gaps else LinearGaussian
     model = kind(
         initial_mean=np.concatenate([initial, slope]),
-        initial_covariance=np.concatenate([variance, np.maximum(spread, of_slopes)]),
+        initial_noise=np.concatenate([variance, np.maximum(spread, of_slopes)]),
         transition_matrix=np.block([[one, one], [zero, one]]),
-        transition_covariance=np.concatenate([of_levels, of_slopes]),
+        transition_noise=np.concatenate([of_levels, of_slopes]),
         emission_matrix=np.concatenate([one, zero], axis=1),
-        emission_covariance=of_noise,
+        emission_noise=of_noise,
         emission_inputs=weights,
     )
     return _begun(model, _FIXED)
@@ -182,7 +181,7 @@ def _check_variances(variance: np.ndarray, *parts: np.ndarray) -> None:
 
 
 def _beginning(
-    sequences: list[Sequence], gaps: bool, mean: float | None, variance: float | None, signal: float | None
+    series_list: list[Series], gaps: bool, mean: float | None, variance: float | None, signal: float | None
 ) -> tuple[list[list[np.ndarray]], np.ndarray | None, np.ndarray, np.ndarray]:
     """The columns, each a list of its series, without what inputs explain; and the law of the first level."""
     if signal is not None:
@@ -191,11 +190,11 @@ def _beginning(
         check_between("initial_variance", variance, 0.0, np.inf)
     if mean is not None:
         check_between("initial_mean", mean, -np.inf, np.inf)
-    values = observed(sequences)
+    values = observed(series_list)
     check_moving(values)
-    rest, weights = regressed(sequences, exogenous(sequences, gaps))
+    rest, weights = regressed(series_list, exogenous(series_list, gaps))
     _, spread = _moments(rest)
-    ends = np.cumsum([len(known(sequence)) for sequence in sequences])[:-1]
+    ends = np.cumsum([len(known(series)) for series in series_list])[:-1]
     columns = [np.split(column, ends) for column in rest.T]
     first = np.array(
         [np.mean([one[~np.isnan(one)][0] for one in column if not np.isnan(one).all()]) for column in columns]
@@ -205,7 +204,7 @@ def _beginning(
 
 
 def _differences(column: list[np.ndarray], order: int) -> np.ndarray:
-    """Of neighbours in each series, one series after the other, with NaN between two and where one is missing."""
+    """Of neighbors in each series, one series after the other, with NaN between two and where one is missing."""
     parts = [np.concatenate([np.diff(one, order), np.full(order + 1, np.nan)]) for one in column if len(one) > order]
     return np.concatenate(parts) if parts else np.full(1, np.nan)
 

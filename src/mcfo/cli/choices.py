@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mcfo.cli.common import as_value
-from mcfo.files import InputError
+from mcfo.errors import InputError
 
 
 def read_data(
@@ -18,30 +18,30 @@ def read_data(
     model: str | None,
 ) -> tuple[Any, list | None]:
     """The series to learn from, as a table, and those that are held out; `model` is one of the catalogue."""
-    from mcfo.catalogue.entries import entry
-    from mcfo.data.columns import Usual
+    from mcfo.catalogue.registry import entry
+    from mcfo.data.column_layout import Usual
     from mcfo.data.tables import read_series
-    from mcfo.training.reading import timed
+    from mcfo.learning.run_data import timed
 
     able = model is not None and entry(model).gaps
     table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)
     if note:
         print(note)
-    sequences = table.sequences
+    series_list = table.series_list
     if validation is not None:
         if holdout:
             raise InputError("--holdout and --validation both name held-out series. Give one of them.")
         held_out = read_series(validation, **columns, usual=Usual(table.columns))
-        return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).sequences
+        return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).series_list
     if not holdout:
         return table, None
-    count = round(len(sequences) * holdout)
-    if count < 1 or count >= len(sequences):
+    count = round(len(series_list) * holdout)
+    if count < 1 or count >= len(series_list):
         raise InputError(
-            f"--holdout {holdout} of {len(sequences)} series leaves none to learn from or none to hold out. Give more "
-            "series, another share, or a file by --validation."
+            f"--holdout {holdout} of {len(series_list)} series leaves none to learn from or none to hold out. Give "
+            "more series, another share, or a file by --validation."
         )
-    return table._replace(sequences=sequences[:-count]), sequences[-count:]
+    return table._replace(series_list=series_list[:-count]), series_list[-count:]
 
 
 def make_start(
@@ -49,21 +49,21 @@ def make_start(
     proposal: str | None,
     own: bool,
     options: dict[str, str],
-    sequences: list,
+    series_list: list,
     gaps: bool,
     *,
     bootstrap: bool,
 ) -> Any:
     """Model, proposal and what is fixed by default."""
-    from mcfo.catalogue.entries import make
-    from mcfo.catalogue.start import require_steps
-    from mcfo.own_code import make_own, make_own_proposal
+    from mcfo.catalogue.from_data import require_steps
+    from mcfo.catalogue.registry import make
+    from mcfo.catalogue.user_code import make_own, make_own_proposal
     from mcfo.proposals.base import Bootstrap
 
-    require_steps(sequences)
-    start = make_own(model, sequences, proposal) if own else make(model, sequences, options, gaps=gaps)
+    require_steps(series_list)
+    start = make_own(model, series_list, proposal) if own else make(model, series_list, options, gaps=gaps)
     if not own and proposal is not None:
-        start = start._replace(proposal=make_own_proposal(proposal, sequences))
+        start = start._replace(proposal=make_own_proposal(proposal, series_list))
     elif bootstrap and proposal is None:
         start = start._replace(proposal=Bootstrap())
     elif proposal is None:
@@ -73,7 +73,7 @@ def make_start(
 
 def usual_rules(model: str, own: bool, window: int | None) -> dict[str, str]:
     """By which gradients a model is learned, unless one says otherwise."""
-    from mcfo.catalogue.entries import LIKELIHOOD, entry
+    from mcfo.catalogue.registry import LIKELIHOOD, entry
 
     rules = LIKELIHOOD if own else entry(model).rules
     # A rule over whole paths cannot be cut into windows.
@@ -82,21 +82,21 @@ def usual_rules(model: str, own: bool, window: int | None) -> dict[str, str]:
 
 def usual_rates(model: str, own: bool) -> str:
     """Which rates a model is learned with, unless one says otherwise."""
-    from mcfo.catalogue.entries import entry
+    from mcfo.catalogue.registry import entry
 
     return "equal" if own else entry(model).rates
 
 
 def make_objective(name: str, particles: int, rules: dict[str, str], options: dict[str, str]) -> Any:
     """The objective of this name; `rules` as far as it leaves the choice and `options` do not choose."""
-    from mcfo.objectives.named import OBJECTIVES, objective
+    from mcfo.objectives.named import OBJECTIVES, by_name
 
     known: dict[str, Any] = {"particles": particles} if name != "elbo" else {}
     if name in OBJECTIVES:
         takes = inspect.signature(OBJECTIVES[name]).parameters
         known |= {side: rule for side, rule in rules.items() if side in takes}
     try:
-        return objective(name, **known | {option: as_value(value) for option, value in options.items()})
+        return by_name(name, **known | {option: as_value(value) for option, value in options.items()})
     except (TypeError, ValueError) as error:
         raise InputError(str(error)) from error
 

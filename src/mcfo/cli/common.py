@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 
 import typer
 
-from mcfo.files import InputError, RunError
-from mcfo.suggestions import nearest
+from mcfo.errors import InputError, RunError, nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -63,9 +62,9 @@ def messages() -> Iterator[None]:
 
 def _blamed(error: Exception) -> Exception | None:
     # Only where a file of the user's was read; otherwise JAX would be imported to say that an option is wrong.
-    if "mcfo.own_code" not in sys.modules:
+    if "mcfo.catalogue.user_code" not in sys.modules:
         return None
-    from mcfo.own_code import blamed
+    from mcfo.catalogue.user_code import blamed
 
     return blamed(error)
 
@@ -132,7 +131,7 @@ class Kept(NamedTuple):
 
     def check_music(self, values: "np.ndarray", source: str) -> None:
         """Only piano-rolls can be heard."""
-        from mcfo.data.music.rolls import KEYS, is_roll
+        from mcfo.data.piano_rolls import KEYS, is_roll
 
         if self.midi and not is_roll(values):
             found = f"{values.shape[-1]} columns" + (" of other numbers" if values.shape[-1] == KEYS else "")

@@ -26,7 +26,7 @@ def pendulum(
         float, typer.Option(help="The camera shows the square from minus this to this; 2.2 is gymnasium's view.")
     ] = 1.1,
     contrast: Annotated[
-        str, typer.Option(help="full: the rod is as dark as can be. gym: gymnasium's colours, as grey.")
+        str, typer.Option(help="full: the rod is as dark as can be. gym: gymnasium's colors, as gray.")
     ] = "full",
     renderer: Annotated[str, typer.Option(help="capsule: our own. gym: gymnasium's, slower.")] = "capsule",
     seed: Seed = 0,
@@ -34,7 +34,7 @@ def pendulum(
 ) -> None:
     """Simulate videos of a pendulum, 32 x 32 pixels, binary, as in the paper's second experiment.
 
-    Writes train.npz and test.npz for mcfo fit and mcfo evaluate; truth.npz with the grey levels, the angles and the
+    Writes train.npz and test.npz for mcfo fit and mcfo evaluate; truth.npz with the gray levels, the angles and the
     speeds; and config.json.
     """
     check_out(out, force)
@@ -49,8 +49,8 @@ def _pendulum(
     import numpy as np
     from rich.console import Console
 
-    from mcfo.data.archives import write_npz
-    from mcfo.data.pendulum import View, make_pendulum
+    from mcfo.data.npz import write_npz
+    from mcfo.experiments.pendulum.videos import View, make_pendulum
     from mcfo.files import write_atomically
 
     console = Console()
@@ -61,7 +61,7 @@ def _pendulum(
     truth = {
         f"{part}_{name}": getattr(made, name)[place]
         for part, place in parts.items()
-        for name in ("grey", "angles", "speeds")
+        for name in ("gray", "angles", "speeds")
     }
     config = {
         "data": "pendulum",
@@ -126,10 +126,9 @@ def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: 
     from rich.console import Console
     from rich.table import Table
 
-    from mcfo.data.archives import write_npz
-    from mcfo.data.music.download import download
-    from mcfo.data.music.reading import read_music
-    from mcfo.data.music.rolls import statistics
+    from mcfo.data.music_files import download, read_music
+    from mcfo.data.npz import write_npz
+    from mcfo.data.piano_rolls import statistics
 
     console = Console()
     try:
@@ -152,7 +151,7 @@ def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: 
     for split, rolls in splits.items():
         found = statistics(rolls)
         table.add_row(
-            *(split, str(found.sequences), str(found.steps), str(found.shortest), f"{found.mean:.2f}"),
+            *(split, str(found.series_list), str(found.steps), str(found.shortest), f"{found.mean:.2f}"),
             *(str(found.longest), f"{found.active:.4f}", str(found.most_active), f"{found.empty:.2%}"),
             f"{found.lowest}-{found.highest}",
         )

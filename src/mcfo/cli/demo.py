@@ -32,10 +32,10 @@ def demo(
         fail(f"Cannot write into the folder {out}. Choose another one with --out.")
     try:
         with messages():
-            from mcfo.training.devices import use_every_core
+            from mcfo.learning.devices import use_every_core
 
             use_every_core()
-            from mcfo.demo import run
+            from mcfo.experiments.demo import run
 
             run(out, steps=steps, particles=particles, seed=seed)
     except KeyboardInterrupt:

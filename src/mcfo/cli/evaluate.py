@@ -87,11 +87,11 @@ def evaluate(
 
 
 def _roll(run: Path, data: Path, own: tuple[str | None, str | None], columns: dict[str, Any], asked: Asked) -> None:
-    from mcfo.training.reading import read_for_run
-    from mcfo.training.saved import load_run
+    from mcfo.learning.run_data import read_for_run
+    from mcfo.learning.saved_runs import load_run
 
     table = read_for_run(run, data, **columns)
-    saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
+    saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
     evaluate_rolling(run, data, table, saved, asked)
 
 
@@ -109,19 +109,20 @@ def _evaluate(
     import jax
     from rich.console import Console
 
-    from mcfo.files import InputError, write_atomically
-    from mcfo.training.evaluation import evaluate as compute
-    from mcfo.training.reading import read_for_run
-    from mcfo.training.saved import load_run
+    from mcfo.errors import InputError
+    from mcfo.files import write_atomically
+    from mcfo.inference.evaluation import evaluate as compute
+    from mcfo.learning.run_data import read_for_run
+    from mcfo.learning.saved_runs import load_run
 
-    sequences = read_for_run(run, data, **columns).sequences
-    saved = load_run(run, model=model, proposal=proposal, sequences=sequences)
+    series_list = read_for_run(run, data, **columns).series_list
+    saved = load_run(run, model=model, proposal=proposal, series_list=series_list)
     console = Console(stderr=as_json)
     found = []
-    with console.status(f"Filtering {len(sequences)} series with {particles} particles"):
+    with console.status(f"Filtering {len(series_list)} series with {particles} particles"):
         for one in saved.seeds:
             try:
-                result = compute(one.model, one.proposal, sequences, particles=particles, key=jax.random.key(seed))
+                result = compute(one.model, one.proposal, series_list, particles=particles, key=jax.random.key(seed))
             except (TypeError, ValueError) as error:
                 raise InputError(f"The model in {run} cannot filter {data}: {error}") from error
             found.append((one.seed, result))

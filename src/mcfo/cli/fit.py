@@ -35,15 +35,15 @@ def fit(
     data: Data,
     out: Annotated[Path, typer.Option(help="Folder for the run; it must not exist yet.")],
     objective: Annotated[
-        str, typer.Option(help="What is maximised: mcfo, nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...")
+        str, typer.Option(help="What is maximized: mcfo, nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...")
     ] = "mcfo",
     particles: Annotated[int, typer.Option(help="Particles of the filter that learns.", min=1)] = 100,
     steps: Annotated[int, typer.Option(help="Updates of the parameters.", min=1)] = 2000,
     batch: Annotated[int, typer.Option(help="Series in each update.", min=1)] = 10,
     seed: Seed = 0,
     seeds: Annotated[int, typer.Option(help="Runs side by side, with seeds from --seed on.", min=1, max=1000)] = 1,
-    learning_rate: Annotated[float, typer.Option(help="Learning rate of the optimiser.")] = 0.01,
-    optimiser: Annotated[str, typer.Option(help="An optimiser of optax, by name.")] = "adam",
+    learning_rate: Annotated[float, typer.Option(help="Learning rate of the optimizer.")] = 0.01,
+    optimizer: Annotated[str, typer.Option(help="An optimizer of optax, by name.")] = "adam",
     schedule: Annotated[
         str, typer.Option(help="The rate's course: constant, cosine, exponential, linear, warmup-cosine.")
     ] = "constant",
@@ -61,7 +61,7 @@ def fit(
     objective_option: Annotated[
         list[str] | None, typer.Option(help="An option of the objective, name=value: theta=fisher, sweeps=5.")
     ] = None,
-    optimiser_option: Annotated[list[str] | None, typer.Option(help="An option of the optimiser, name=value.")] = None,
+    optimizer_option: Annotated[list[str] | None, typer.Option(help="An option of the optimizer, name=value.")] = None,
     schedule_option: Annotated[list[str] | None, typer.Option(help="An option of the schedule, name=value.")] = None,
     proposal: Annotated[
         str | None, typer.Option(help="Your own proposal, path/to/file.py:Name; else the model's default.")
@@ -117,7 +117,7 @@ def fit(
     asked: dict[str, dict[str, Any]] = {
         "model": read_options(model_option or [], "--set"),
         "objective": read_options(objective_option or [], "--objective-option"),
-        "optimiser": read_values(optimiser_option or [], "--optimiser-option"),
+        "optimizer": read_values(optimizer_option or [], "--optimizer-option"),
         "schedule": read_values(schedule_option or [], "--schedule-option"),
     }
     if own and asked["model"]:
@@ -133,8 +133,8 @@ def fit(
         "batch": batch,
         "seeds": tuple(range(seed, seed + seeds)),
         "learning_rate": learning_rate,
-        "optimiser": optimiser,
-        "optimiser_options": asked["optimiser"],
+        "optimizer": optimizer,
+        "optimizer_options": asked["optimizer"],
         "schedule": schedule,
         "schedule_options": asked["schedule"],
         "clip": clip,
@@ -150,14 +150,14 @@ def fit(
         with messages():
             _use_devices(devices)
             table, held_out = read_data(data, validation, holdout, columns_asked, irregular, None if own else model)
-            sequences = table.sequences
+            series_list = table.series_list
             gaps = table.unit is not None
             start = make_start(
-                model, proposal, own, asked["model"], sequences, gaps, bootstrap=objective == "bootstrap"
+                model, proposal, own, asked["model"], series_list, gaps, bootstrap=objective == "bootstrap"
             )
             fitted = _learn(
                 start,
-                sequences,
+                series_list,
                 held_out,
                 make_objective(objective, particles, usual_rules(model, own, window), asked["objective"]),
                 out=out,
@@ -182,7 +182,7 @@ def fit(
                 **settings,
             )
             if checks:
-                _check(fitted, out, held_out or sequences, table.columns)
+                _check(fitted, out, held_out or series_list, table.columns)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Go on with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -190,14 +190,14 @@ def fit(
 
 
 def _use_devices(devices: int | None) -> None:
-    from mcfo.training.devices import use_every_core
+    from mcfo.learning.devices import use_every_core
 
     use_every_core(devices)
 
 
 def _learn(
     start: Any,
-    sequences: list,
+    series_list: list,
     held_out: list | None,
     objective: Any,
     *,
@@ -208,21 +208,21 @@ def _learn(
     """Learns with a progress bar."""
     from rich.console import Console
 
-    from mcfo.training.loop import fit as learn
-    from mcfo.training.progress import Listener, ProgressBar, TensorBoard
-    from mcfo.training.traced import keeping_traced
+    from mcfo.learning.fit import fit as learn
+    from mcfo.learning.progress import Listener, ProgressBar, TensorBoard
+    from mcfo.learning.traced import keeping_traced
 
     console = Console()
     listener: Listener = ProgressBar(console)
     if tensorboard:
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
-    console.print(f"{len(sequences)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
+    console.print(f"{len(series_list)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
     with keeping_traced(programs_folder()):
         return learn(
             start.model,
             start.proposal,
-            sequences,
+            series_list,
             objective=objective,
             validation=held_out,
             out=out,
@@ -231,7 +231,7 @@ def _learn(
         )
 
 
-def _check(fitted: Any, out: Path, sequences: list, columns: list[str]) -> None:
+def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> None:
     """Residuals and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
@@ -240,7 +240,7 @@ def _check(fitted: Any, out: Path, sequences: list, columns: list[str]) -> None:
     console = Console()
     try:
         with console.status("Checking: residuals and simulated series"):
-            keep_checks(out, fitted.model, fitted.proposal, sequences, columns)
+            keep_checks(out, fitted.model, fitted.proposal, series_list, columns)
     except (TypeError, ValueError) as error:
         console.print(f"The report goes without checks: {error}", style="yellow", markup=False)
 

@@ -23,7 +23,7 @@ from mcfo.cli.common import (
     written,
 )
 from mcfo.cli.states import places_of
-from mcfo.files import InputError
+from mcfo.errors import InputError
 
 _PAST = 100
 """Observations before the forecast that a picture shows."""
@@ -79,8 +79,8 @@ def forecast(
 
 
 def _read(run: Path, data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
-    from mcfo.data.music.reading import MIDI, read_piece
-    from mcfo.training.reading import read_for_run
+    from mcfo.data.music_files import MIDI, read_piece
+    from mcfo.learning.run_data import read_for_run
 
     if data.suffix.lower() not in MIDI:
         return read_for_run(run, data, **columns)
@@ -106,15 +106,15 @@ def _forecast(
     from rich.console import Console
     from rich.progress import track
 
-    from mcfo.data.music.midi import write_midi
-    from mcfo.data.predictions import LEVELS, write_predictions
-    from mcfo.inference.applied import future_arrays
+    from mcfo.data.export import LEVELS, write_predictions
+    from mcfo.data.piano_rolls import write_midi
     from mcfo.inference.datasets import make_dataset, write_netcdf
-    from mcfo.sequences import stack
+    from mcfo.inference.forecasting import forecast_series as compute
+    from mcfo.inference.tasks import future_arrays
+    from mcfo.learning.run_data import coming_inputs, read_future
+    from mcfo.learning.saved_runs import load_run
+    from mcfo.series import stack
     from mcfo.smc.filter import SMC
-    from mcfo.smc.forecast import forecast as compute
-    from mcfo.training.inputs import coming_inputs, read_future
-    from mcfo.training.saved import load_run
 
     steps, particles, draws, seed = sizes
     console = Console()
@@ -122,13 +122,13 @@ def _forecast(
     kept.check_film(table.image)
     if kept.midi and len(places) > 1:
         raise InputError(f"--midi is for one piece, but {len(places)} go on. Choose: --only {table.names[places[0]]}.")
-    kept.check_music(_past(table.sequences[places[0]]), str(data))
-    saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
+    kept.check_music(_past(table.series_list[places[0]]), str(data))
+    saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
     learned = saved.choose(run_seed)
     coming = read_future(future, run, saved.inputs)
     driven = [coming_inputs(saved.inputs, steps, coming, table.names[place]) for place in places]
     # Padded to one length, so that one program serves all of them.
-    batch = stack([table.sequences[place] for place in places])
+    batch = stack([table.series_list[place] for place in places])
     found, shown, whole = [], [], []
     netcdf = kept.out is not None and kept.out.suffix.lower() == ".nc"
     for number, place in enumerate(
@@ -157,11 +157,11 @@ def _forecast(
             whole.append(jax.tree.map(np.asarray, future_arrays(one, jax.numpy.asarray(LEVELS, float))))
         if len(shown) < SHOWN:
             shown.append((place, one))
-    piece, drawn = _past(table.sequences[places[0]]), np.asarray(shown[0][1].paths.observations[0])
+    piece, drawn = _past(table.series_list[places[0]]), np.asarray(shown[0][1].paths.observations[0])
     kept.check_music(drawn, f"the model in {run}")
     names = [table.names[place] for place in places]
     if kept.out is not None and netcdf:
-        lengths = [len(_past(table.sequences[place])) for place in places]
+        lengths = [len(_past(table.series_list[place])) for place in places]
         about = {"kind": "forecast", "particles": particles, "seed": seed, "run": str(run), "data": str(data)}
         with written("Forecasts", kept.out, "--out", console):
             named = {"series": names, "columns": table.columns, "lengths": lengths}
@@ -190,12 +190,12 @@ def _draw(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
     """Films of pictures, rolls of piano-rolls, fans of numbers."""
     import numpy as np
 
-    from mcfo.data.music.rolls import is_roll
+    from mcfo.data.piano_rolls import is_roll
 
     if table.image is not None:
         _draw_films(plot, table, shown)
     elif all(
-        is_roll(_past(table.sequences[place])) and is_roll(np.asarray(one.paths.observations[0]))
+        is_roll(_past(table.series_list[place])) and is_roll(np.asarray(one.paths.observations[0]))
         for place, one in shown
     ):
         _draw_rolls(plot, table, shown)
@@ -211,7 +211,7 @@ def _draw_films(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
 
     films = []
     for place, one in shown:
-        past = _past(table.sequences[place])
+        past = _past(table.series_list[place])
         path = one.paths.observations if one.paths.means is None else one.paths.means
         rows = {
             name: np.concatenate([past, np.asarray(future)]).reshape(-1, *table.image)
@@ -229,7 +229,7 @@ def _draw_rolls(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
 
     rolls = []
     for place, one in shown:
-        past = _past(table.sequences[place])[-_PAST:]
+        past = _past(table.series_list[place])[-_PAST:]
         notes = np.concatenate([past, np.asarray(one.paths.observations[0])])
         rolls.append(Roll(f"piece {table.names[place]}", notes, len(past), np.asarray(one.mean)))
     draw_rolls(plot, rolls)
@@ -243,7 +243,7 @@ def _draw_fans(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
 
     fans = []
     for place, one in shown:
-        whole = _past(table.sequences[place])
+        whole = _past(table.series_list[place])
         past = whole[-_PAST:]
         low, quarter, _, three, high = np.asarray(one.quantiles((0.05, 0.25, 0.5, 0.75, 0.95)))
         mean = np.asarray(one.mean)
@@ -255,9 +255,9 @@ def _draw_fans(plot: Path, table: Any, shown: list[tuple[int, Any]]) -> None:
     draw_fans(plot, fans[: 2 * SHOWN])
 
 
-def _past(sequence: Any) -> Any:
+def _past(series: Any) -> Any:
     """What was observed, with NaN for the rest."""
     import numpy as np
 
-    steps = sequence.steps if sequence.length is None else int(sequence.length)
-    return np.where(np.asarray(sequence.mask()), np.asarray(sequence.observations, float), np.nan)[:steps]
+    steps = series.steps if series.length is None else int(series.length)
+    return np.where(np.asarray(series.mask()), np.asarray(series.observations, float), np.nan)[:steps]

@@ -146,8 +146,8 @@ def _draw(plot: Path, table: Any) -> None:
     from mcfo.reports.overview import Panel, draw_overview
 
     moments, panels = table.moments, []
-    for place, (name, sequence) in enumerate(zip(table.names, table.sequences, strict=True)):
-        values = values_of(sequence)
+    for place, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
+        values = values_of(series)
         places = np.arange(1, len(values) + 1) if moments is None else moments[place]
         for number, column in enumerate(table.columns[: 2 * SHOWN]):
             title = column if len(table.names) == 1 else f"{column}, series {name}"

@@ -23,7 +23,7 @@ def _list() -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mcfo.catalogue.entries import CATALOGUE
+    from mcfo.catalogue.registry import CATALOGUE
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1))
     table.add_column("model", no_wrap=True)
@@ -41,7 +41,7 @@ def _show(name: str) -> None:
     from rich.console import Console
     from rich.table import Table
 
-    from mcfo.catalogue.entries import entry
+    from mcfo.catalogue.registry import entry
 
     found = entry(name)
     console = Console()

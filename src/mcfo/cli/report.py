@@ -17,7 +17,7 @@ from mcfo.cli.common import (
     messages,
     writing,
 )
-from mcfo.files import InputError
+from mcfo.errors import InputError
 
 
 def report(
@@ -50,30 +50,30 @@ def report(
 
 
 def _check(run: Path, data: Path, asked: dict[str, Any], model: str | None, proposal: str | None) -> None:
-    from mcfo.training.reading import read_for_run
-    from mcfo.training.saved import load_run
+    from mcfo.learning.run_data import read_for_run
+    from mcfo.learning.saved_runs import load_run
 
     table = read_for_run(run, data, **asked)
-    learned = load_run(run, model=model, proposal=proposal, sequences=table.sequences).choose()
+    learned = load_run(run, model=model, proposal=proposal, series_list=table.series_list).choose()
     try:
-        made = keep_checks(run, learned.model, learned.proposal, table.sequences, table.columns)
+        made = keep_checks(run, learned.model, learned.proposal, table.series_list, table.columns)
     except (TypeError, ValueError) as error:
         raise InputError(f"The model in {run} cannot be checked on {data}: {error}") from error
     if not made:
         raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
 
 
-def keep_checks(run: Path, model: Any, proposal: Any, sequences: list, columns: list[str]) -> bool:
+def keep_checks(run: Path, model: Any, proposal: Any, series_list: list, columns: list[str]) -> bool:
     """Residuals and simulated series for the page, where there are few columns; whether there are."""
     import jax
 
+    from mcfo.data.statistics import MOST_COLUMNS
+    from mcfo.inference.predictive_checks import predictive_checks, write_checks
     from mcfo.reports.checks import FILE
-    from mcfo.training.checks import predictive_checks, write_checks
-    from mcfo.training.statistics import MOST_COLUMNS
 
     if len(columns) > MOST_COLUMNS:
         return False
-    checks = predictive_checks(model, proposal, sequences, key=jax.random.key(0))
+    checks = predictive_checks(model, proposal, series_list, key=jax.random.key(0))
     with writing(run / FILE, "RUN"):
         write_checks(run / FILE, checks, columns)
     return True

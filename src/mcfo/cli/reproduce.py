@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli.common import Force, Seed, check_known, check_out, fail
-from mcfo.files import InputError, RunError
+from mcfo.errors import InputError, RunError
 
 EXPERIMENTS = {
     "bounds": "mcfo.experiments.bounds.experiment",

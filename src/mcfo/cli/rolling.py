@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mcfo.cli.common import written
-from mcfo.files import InputError, write_atomically
+from mcfo.errors import InputError
+from mcfo.files import write_atomically
 
 
 class Asked(NamedTuple):
@@ -29,17 +30,17 @@ def evaluate_rolling(run: Path, data: Path, table: Any, saved: Any, asked: Asked
     import jax
     from rich.console import Console
 
-    from mcfo.training.rolling import evaluate_rolling as compute
+    from mcfo.inference.rolling_evaluation import evaluate_rolling as compute
 
     console = Console(stderr=asked.as_json)
     found = []
-    with console.status(f"Forecasting {len(table.sequences)} series with {asked.particles} particles"):
+    with console.status(f"Forecasting {len(table.series_list)} series with {asked.particles} particles"):
         for one in saved.seeds:
             try:
                 result = compute(
                     one.model,
                     one.proposal,
-                    table.sequences,
+                    table.series_list,
                     horizon=asked.horizon,
                     first=asked.first,
                     origins=asked.origins,

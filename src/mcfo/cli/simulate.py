@@ -19,7 +19,7 @@ from mcfo.cli.common import (
     messages,
     written,
 )
-from mcfo.files import InputError
+from mcfo.errors import InputError
 
 
 def simulate(
@@ -78,14 +78,14 @@ def _simulate(
     import numpy as np
     from rich.console import Console
 
-    from mcfo.data.archives import write_npz
-    from mcfo.data.music.midi import write_midi
+    from mcfo.data.npz import write_npz
+    from mcfo.data.piano_rolls import write_midi
     from mcfo.data.tables import write_series
     from mcfo.inference.datasets import make_dataset, write_netcdf
+    from mcfo.learning.run_data import coming_inputs, read_future
+    from mcfo.learning.saved_runs import load_run
     from mcfo.models.simulation import beginning
-    from mcfo.sequences import Sequence
-    from mcfo.training.inputs import coming_inputs, read_future
-    from mcfo.training.saved import load_run
+    from mcfo.series import Series
 
     console = Console()
     saved = load_run(run, model=own[0], proposal=own[1])
@@ -110,7 +110,7 @@ def _simulate(
     if kept.out is not None:
         with written("Series", kept.out, "--out", console):
             if kept.out.suffix.lower() == ".csv":
-                write_series(kept.out, [Sequence.from_values(one) for one in values], saved.columns)
+                write_series(kept.out, [Series.from_values(one) for one in values], saved.columns)
             elif kept.out.suffix.lower() == ".nc":
                 states = np.asarray(paths.latents).reshape(count, steps, -1)
                 arrays = [{"observation": x, "latent_state": z} for x, z in zip(values, states, strict=True)]
@@ -136,7 +136,7 @@ def _simulate(
 def _draw(plot: Path, values: Any, means: Any, saved: Any) -> None:
     import numpy as np
 
-    from mcfo.data.music.rolls import is_roll
+    from mcfo.data.piano_rolls import is_roll
     from mcfo.reports.fan import Fan, draw_fans
     from mcfo.reports.film import Film, draw_films
     from mcfo.reports.roll import Roll, draw_rolls

@@ -22,8 +22,7 @@ from mcfo.cli.common import (
     messages,
     written,
 )
-from mcfo.files import InputError
-from mcfo.suggestions import nearest
+from mcfo.errors import InputError, nearest
 
 _DRAWS = 100
 _PANELS = 2 * SHOWN
@@ -146,11 +145,11 @@ def _apply(
     from rich.console import Console
     from rich.progress import track
 
-    from mcfo.data.summaries import write_summaries
-    from mcfo.inference.applied import Named
+    from mcfo.data.export import write_summaries
     from mcfo.inference.datasets import write_netcdf
-    from mcfo.training.reading import read_for_run
-    from mcfo.training.saved import load_run
+    from mcfo.inference.tasks import Named
+    from mcfo.learning.run_data import read_for_run
+    from mcfo.learning.saved_runs import load_run
 
     console = Console()
     table = read_for_run(run, data, **asked)
@@ -158,12 +157,12 @@ def _apply(
         raise InputError(f"{plot}: these are no series of pictures, so that nothing moves. Draw a .png.")
     places = places_of(table.names, only, data)
     chosen = Named(
-        [table.sequences[place] for place in places],
+        [table.series_list[place] for place in places],
         [table.names[place] for place in places],
         table.columns,
         None if table.moments is None else [table.moments[place] for place in places],
     )
-    saved = load_run(run, model=own[0], proposal=own[1], sequences=table.sequences)
+    saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
     learned = saved.choose(run_seed)
     if options["draws"] is None:
         keeps = out is not None and out.suffix.lower() == ".nc" and table.image is None

@@ -11,7 +11,7 @@ import typer
 
 from mcfo.cli.common import OwnModel, OwnProposal, RunFolder, RunSeed, Seed, exists, fail, messages
 from mcfo.cli.states import Levels, Particles, read_levels
-from mcfo.files import InputError
+from mcfo.errors import InputError
 
 
 def stream(
@@ -22,7 +22,7 @@ def stream(
         bool, typer.Option("--learn", help="Update the model and the proposal with every observation.")
     ] = False,
     learning_rate: Annotated[float, typer.Option(help="Of --learn.", min=1e-12, max=1e3)] = 1e-3,
-    optimiser: Annotated[str, typer.Option(help="Of --learn: the name of an optimiser in optax.")] = "adam",
+    optimizer: Annotated[str, typer.Option(help="Of --learn: the name of an optimizer in optax.")] = "adam",
     theta: Annotated[str, typer.Option(help="Of --learn: the gradient rule for the model.")] = "filter-score",
     phi: Annotated[str, typer.Option(help="Of --learn: the gradient rule for the proposal.")] = "dreg",
     state: Annotated[
@@ -55,7 +55,7 @@ def stream(
         if exists(state) and not state.is_file():
             fail(f"{state} is no file. Choose another one with --state.")
     exists(run)
-    rules = {"learning_rate": learning_rate, "optimiser": optimiser, "theta": theta, "phi": phi}
+    rules = {"learning_rate": learning_rate, "optimizer": optimizer, "theta": theta, "phi": phi}
     with messages():
         made = _make(run, (model, proposal), run_seed, seed, particles, levels, rules if learn else None)
         _Stream(*made, state, every, skip_bad).run()
@@ -73,16 +73,16 @@ def _make(
     """A stream before its first observation, the run that it is of, and what tells it apart."""
     import jax
 
-    from mcfo import online
-    from mcfo.files import inside
-    from mcfo.training.parameters import Modules, digest
-    from mcfo.training.saved import load_run
+    from mcfo.files import nested
+    from mcfo.learning import streaming as online
+    from mcfo.learning.parameters import Modules, digest
+    from mcfo.learning.saved_runs import load_run
 
     saved = load_run(run, model=own[0], proposal=own[1])
     learned = saved.choose(run_seed)
     learning = None
     if rules is not None:
-        fixed = inside(saved.config, "settings", "fixed")
+        fixed = nested(saved.config, "settings", "fixed")
         fixed = tuple(str(one) for one in fixed) if isinstance(fixed, list) else ()
         learning = online.Learning(fixed=fixed, **rules)
     try:
@@ -127,7 +127,7 @@ class _Stream:
         self.waiting = self.stopped = False
 
     def run(self) -> None:
-        from mcfo import online
+        from mcfo.learning import streaming as online
 
         if self.path is not None and self.path.exists():
             self.state = online.restore(self.path, self.state, about=self.about)
@@ -167,8 +167,8 @@ class _Stream:
     def _answer(self, line: str, number: int) -> None:
         import jax
 
-        from mcfo import online
-        from mcfo.data.lines import read_line, write_answer
+        from mcfo.data.jsonl import read_line, write_answer
+        from mcfo.learning import streaming as online
 
         try:
             inputs = self.inputs
@@ -189,7 +189,7 @@ class _Stream:
             self._keep()
 
     def _keep(self) -> None:
-        from mcfo import online
+        from mcfo.learning import streaming as online
 
         if self.path is None:
             return

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mcfo.data.tables import Table
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 
 _LARGE = 100
 """From which mean on whole numbers may be measurements."""
@@ -37,14 +37,14 @@ class OfSeries(NamedTuple):
     last: str
 
 
-def values_of(sequence: Sequence) -> np.ndarray:
+def values_of(series: Series) -> np.ndarray:
     """What was observed, with NaN for what is missing."""
-    return np.where(np.asarray(sequence.mask()), np.asarray(sequence.observations, float), np.nan)
+    return np.where(np.asarray(series.mask()), np.asarray(series.observations, float), np.nan)
 
 
 def describe_columns(table: Table) -> list[Column]:
     """Each column of values, over all series."""
-    values = np.concatenate([values_of(sequence) for sequence in table.sequences])
+    values = np.concatenate([values_of(series) for series in table.series_list])
     found = []
     for name, column in zip(table.columns, values.T, strict=True):
         known = column[~np.isnan(column)]
@@ -75,8 +75,8 @@ def _notes(known: np.ndarray) -> tuple[str, ...]:
 def describe_series(table: Table) -> list[OfSeries]:
     """Each series."""
     found = []
-    for place, (name, sequence) in enumerate(zip(table.names, table.sequences, strict=True)):
-        missing = np.isnan(values_of(sequence))
+    for place, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
+        missing = np.isnan(values_of(series))
         span = ("", "") if table.spans is None else table.spans[place][:2]
         found.append(
             OfSeries(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)

@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,15 +10,15 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo.data.archives import read_npz
-from mcfo.data.columnar import read_netcdf, read_parquet
-from mcfo.data.columns import Usual, Wanted
-from mcfo.data.delimited import DELIMITERS, read_csv
-from mcfo.data.raw import RawSeries, Span
-from mcfo.data.spacing import Spacing, spacing
-from mcfo.files import InputError, write_atomically
-from mcfo.reading import float_dtype
-from mcfo.sequences import Sequence
+from mcfo.data.column_layout import Usual, Wanted
+from mcfo.data.csv_reader import DELIMITERS, read_csv
+from mcfo.data.npz import read_npz
+from mcfo.data.parquet_netcdf import read_netcdf, read_parquet
+from mcfo.data.times import RawSeries, Spacing, Span, spacing
+from mcfo.errors import InputError
+from mcfo.files import write_atomically
+from mcfo.series import Series
+from mcfo.validation import float_dtype
 
 _LISTED = ".csv, .parquet, .nc or .npz"
 
@@ -33,7 +33,7 @@ class Table(NamedTuple):
     - `unit`: the time of one step, where the first input is the time since the row before, in such units.
     """
 
-    sequences: list[Sequence]
+    series_list: list[Series]
     names: list[str]
     columns: list[str]
     image: tuple[int, int] | None = None
@@ -71,13 +71,13 @@ class Table(NamedTuple):
         if self.unit is not None:
             return self
         unit = found.unit if unit is None else unit
-        sequences = []
-        for sequence, times in zip(self.sequences, self.times, strict=True):
+        series_list = []
+        for series, times in zip(self.series_list, self.times, strict=True):
             gaps = np.concatenate([[1.0], np.diff(times) / unit])[:, None]
-            inputs = gaps if sequence.inputs is None else np.concatenate([gaps, np.asarray(sequence.inputs)], axis=1)
+            inputs = gaps if series.inputs is None else np.concatenate([gaps, np.asarray(series.inputs)], axis=1)
             driven = jnp.asarray(inputs, float_dtype())
-            sequences.append(eqx.tree_at(lambda s: s.inputs, sequence, driven, is_leaf=lambda leaf: leaf is None))
-        return self._replace(sequences=sequences, unit=unit)
+            series_list.append(eqx.tree_at(lambda s: s.inputs, series, driven, is_leaf=lambda leaf: leaf is None))
+        return self._replace(series_list=series_list, unit=unit)
 
 
 def _moments(elapsed: np.ndarray, span: Span) -> np.ndarray:
@@ -90,10 +90,10 @@ def _moments(elapsed: np.ndarray, span: Span) -> np.ndarray:
 def read_series(
     path: str | Path,
     *,
-    values: Listing[str] | None = None,
+    values: Sequence[str] | None = None,
     series: str | None = None,
     time: str | None = None,
-    inputs: Listing[str] | None = None,
+    inputs: Sequence[str] | None = None,
     usual: Usual | None = None,
 ) -> Table:
     """Reads and checks the series of a file; every problem is an [`InputError`][] with its place.
@@ -113,14 +113,14 @@ def read_series(
     """
     path = Path(path)
 
-    def listed(names: Listing[str] | None) -> Listing[str] | None:
+    def listed(names: Sequence[str] | None) -> Sequence[str] | None:
         return [names] if isinstance(names, str) else names
 
     try:
         raw = _read(path, Wanted(listed(values), series, time, listed(inputs), usual or Usual()))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    return Table(_sequences(path, raw), raw.names, raw.columns, raw.image, raw.input_names, raw.times, raw.spans)
+    return Table(_series(path, raw), raw.names, raw.columns, raw.image, raw.input_names, raw.times, raw.spans)
 
 
 def _read(path: Path, wanted: Wanted) -> RawSeries:
@@ -147,8 +147,8 @@ def _read(path: Path, wanted: Wanted) -> RawSeries:
     raise InputError(f"Cannot read {path}: files that end in {_LISTED} are read, but this one {came}.")
 
 
-def _sequences(path: Path, raw: RawSeries) -> list[Sequence]:
-    """One sequence for each array; all of them hold integers, or all floats."""
+def _series(path: Path, raw: RawSeries) -> list[Series]:
+    """One series for each array; all of them hold integers, or all floats."""
 
     def is_whole(values: np.ndarray) -> bool:
         return values.dtype.kind in "iub"
@@ -158,18 +158,18 @@ def _sequences(path: Path, raw: RawSeries) -> list[Sequence]:
         return is_whole(values) and float(np.abs(values, dtype=float).max(initial=0.0)) < 2**31
 
     counts = all(map(is_count, raw.arrays))
-    sequences = []
+    series_list = []
     for number, (name, values) in enumerate(zip(raw.names, raw.arrays, strict=True)):
         try:
             values = values.astype(float) if is_whole(values) and not counts else values
             inputs = None if raw.inputs is None else raw.inputs[number]
-            sequences.append(Sequence.from_values(values, inputs=inputs, number=number))
+            series_list.append(Series.from_values(values, inputs=inputs, series_id=number))
         except ValueError as error:
             raise InputError(f"{path}, series {name!r}: {error}") from error
-    return sequences
+    return series_list
 
 
-def write_series(path: Path, sequences: Listing[Sequence], columns: Listing[str]) -> None:
+def write_series(path: Path, series_list: Sequence[Series], columns: Sequence[str]) -> None:
     """Writes a CSV file that [`read_series`][] reads: the columns `series` and `time`, both from 1, then `columns`.
 
     Padding is left out, and the cell of a missing value is empty.
@@ -190,17 +190,17 @@ def write_series(path: Path, sequences: Listing[Sequence], columns: Listing[str]
     risky = any(mark in name for name in names for mark in DELIMITERS)
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(names)
     writer = csv.writer(text, lineterminator="\n")
-    for place, sequence in enumerate(sequences, 1):
-        shape = sequence.observations.shape
+    for place, series in enumerate(series_list, 1):
+        shape = series.observations.shape
         if shape[1:] != (len(columns),):
             raise InputError(
                 f"Cannot write {path}: series {place} has observations of shape {shape}, but (steps, {len(columns)}) "
                 f"is wanted for the columns {', '.join(columns)}."
             )
-        steps = sequence.steps if sequence.length is None else int(sequence.length)
-        cells = np.asarray(sequence.observations).astype(object)
-        if sequence.observed is not None:
-            cells[~np.broadcast_to(np.asarray(sequence.observed), shape)] = None
+        steps = series.steps if series.length is None else int(series.length)
+        cells = np.asarray(series.observations).astype(object)
+        if series.observed is not None:
+            cells[~np.broadcast_to(np.asarray(series.observed), shape)] = None
         writer.writerows([place, step, *row] for step, row in enumerate(cells[:steps], 1))
     try:
         write_atomically(path, text.getvalue().encode())

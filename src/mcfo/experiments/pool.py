@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from mcfo.training.devices import cores
-from mcfo.training.progress import Listener
+from mcfo.learning.devices import cores
+from mcfo.learning.progress import Listener
 
 _Name = TypeVar("_Name", bound=Hashable)
 _Result = TypeVar("_Result")

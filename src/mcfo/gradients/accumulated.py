@@ -13,7 +13,7 @@ from mcfo.gradients.flow import Guard, is_dead
 from mcfo.gradients.lanes import Lane, is_deep, terms
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.gradients.wide import run_on
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.blocks import scan_over_blocks
 from mcfo.smc.filter import split_first
 from mcfo.smc.trace import Move
@@ -24,7 +24,7 @@ _AT_ONCE = 2**17
 
 
 def accumulated(
-    live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, key: Key
+    live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Series, key: Key
 ) -> tuple[Gradient, Run]:
     """The filter's scan, with the gradients added up as it goes: memory does not grow with T.
 

@@ -20,7 +20,7 @@ from mcfo.gradients.lanes import Lane
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.filter import split_first
 from mcfo.types import Key, Scalar
 
@@ -30,7 +30,7 @@ Way = Callable[..., tuple[Gradient, Run]]
 
 @eqx.filter_custom_vjp
 def early(
-    modules: tuple[Model, Proposal], way: Way, sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, key: Key
+    modules: tuple[Model, Proposal], way: Way, sampler: Sampler, lanes: tuple[Lane, ...], batch: Series, key: Key
 ) -> tuple[Scalar, Run]:
     """A surrogate whose gradient is made together with its value, in this way. The value alone costs no gradient."""
     data = read_data(modules[1], batch)
@@ -89,7 +89,7 @@ def contexts_of(now: Data) -> Any:
     return eqx.filter(now.frames.context, eqx.is_inexact_array)
 
 
-def with_encoder(gradients: Gradient, contexts: Any, live: Any, constant: Any, batch: Sequence) -> Gradient:
+def with_encoder(gradients: Gradient, contexts: Any, live: Any, constant: Any, batch: Series) -> Gradient:
     """The contexts were made once for all steps, outside of the scan; so is their share of the gradient."""
     (encoded,) = jax.vjp(lambda live: contexts_of(read_data(whole(live, constant)[1], batch)), live)[1](contexts)
     return jax.tree.map(jnp.add, gradients, encoded)

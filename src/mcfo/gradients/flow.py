@@ -14,10 +14,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.distributions import from_noise
+from mcfo.missing import from_noise
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame
+from mcfo.series import Frame
 from mcfo.smc.filter import Drawn, draw, first_laws, inherit, next_laws, weigh
 from mcfo.smc.trace import Move
 from mcfo.smc.weights import uniform_log_weights
@@ -58,7 +58,7 @@ class Step(eqx.Module):
     - `log_imputed`: log p of what was missing and has been drawn, given the rest; zero where nothing was.
     - `log_proposal`: log q(z_t | h_t-1, x).
     - `log_ratio`: log w_t = log_joint - log_proposal.
-    - `log_weights`: the normalised weights after the step, log v_t.
+    - `log_weights`: the normalized weights after the step, log v_t.
     - `increment`: log R_t.
     - `parents`: log v_t-1 of the particles before they were resampled.
     - `ancestors`, `resampled`: how they were.

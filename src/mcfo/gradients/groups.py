@@ -1,4 +1,4 @@
-"""Gradients that cross time, of few sequences at once: what is kept of their steps stays in the caches."""
+"""Gradients that cross time, of few series at once: what is kept of their steps stays in the caches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mcfo.gradients.flow import Guard
 from mcfo.gradients.lanes import Lane
 from mcfo.gradients.moves import Run, Sampler
 from mcfo.gradients.reverse import in_reverse
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.blocks import scan_over_blocks
 from mcfo.smc.checks import check_fit
 from mcfo.smc.frames import frame_at, frames
@@ -28,12 +28,12 @@ def grouped(
     constant: Any,
     sampler: Sampler,
     lanes: tuple[Lane, ...],
-    batch: Sequence,
+    batch: Series,
     key: Key,
     *,
     frugal: bool = False,
 ) -> tuple[Gradient, Run]:
-    """Reverse mode through the scan, of one group of sequences after the other, for rules of a step.
+    """Reverse mode through the scan, of one group of series after the other, for rules of a step.
 
     Memory does not grow with the batch. With few parameters next to nothing is computed for each number that is kept,
     so that to write and read them again takes the time: 100 series of 50 steps with 1000 particles went back in 30 ns
@@ -41,7 +41,7 @@ def grouped(
     particles and steps it was 68 ns.
     """
 
-    def of_group(total: Gradient, group: Sequence) -> tuple[Gradient, Run]:
+    def of_group(total: Gradient, group: Series) -> tuple[Gradient, Run]:
         def surrogate(live: Any, guard: Guard) -> tuple[Scalar, Any]:
             modules = whole(live, constant)
             term, *seen = in_reverse(sampler, lanes, *modules, group, key, frugal=frugal, guard=guard)
@@ -56,8 +56,8 @@ def grouped(
     return scan_over_blocks(of_group, zero, batch, most=most, least=1)
 
 
-def _latent_numbers(sampler: Sampler, live: Any, constant: Any, batch: Sequence) -> int:
-    """Of all particles of one sequence at all of its steps."""
+def _latent_numbers(sampler: Sampler, live: Any, constant: Any, batch: Series) -> int:
+    """Of all particles of one series at all of its steps."""
     model, proposal = whole(live, constant)
     one = jax.tree.map(lambda array: array[0], batch)
     noise = check_fit(model, proposal, frame_at(frames(proposal, one), 0)).step

@@ -14,14 +14,14 @@ from mcfo.gradients.lanes import Lane, gone_through, hindsight
 from mcfo.gradients.linear import linearised_scan
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.gradients.reverse import in_reverse
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.filter import split_first
 from mcfo.smc.trace import Move
 from mcfo.types import Key, Scalar
 
 
 def kept(
-    live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, key: Key
+    live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Series, key: Key
 ) -> tuple[Gradient, Run]:
     """Densities whose gradient stays within their step, and rules that may weigh them by what comes later.
 

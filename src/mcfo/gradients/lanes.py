@@ -11,10 +11,10 @@ from jaxtyping import Array, Float
 
 from mcfo.gradients.flow import Guard, Step, frozen, go_through
 from mcfo.gradients.moves import Data
-from mcfo.gradients.rules import SEQUENCES, PathRule, Rule, StepRule
+from mcfo.gradients.rules import SERIES, PathRule, Rule, StepRule
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame
+from mcfo.series import Frame
 from mcfo.smc.filter import split_first
 from mcfo.smc.frames import step_key
 from mcfo.smc.trace import Move
@@ -63,7 +63,7 @@ def terms(
     first: bool,
     guard: Guard,
 ) -> Scalar:
-    """The surrogate of one step of all sequences, where no gradient crosses time."""
+    """The surrogate of one step of all series, where no gradient crosses time."""
     total = jnp.zeros((), moves.carried.dtype)
     steps = gone_through(lanes, model, proposal, now, moves, key, first=first, guard=guard)
     for lane, of_lane in zip(lanes, steps, strict=True):
@@ -71,8 +71,8 @@ def terms(
     return total
 
 
-def _terms(rule: Rule, steps: Step, frames: Frame) -> Float[Array, " sequences"]:
-    """What a rule that stays within the step says of all sequences."""
+def _terms(rule: Rule, steps: Step, frames: Frame) -> Float[Array, " series"]:
+    """What a rule that stays within the step says of all series."""
 
     def of_one(step: Step, frame: Frame) -> Scalar:
         term = rule.term(step)  # pyright: ignore[reportAttributeAccessIssue]
@@ -92,7 +92,7 @@ def gone_through(
     first: bool,
     guard: Guard,
 ) -> list[Step]:
-    """One step of all sequences as each lane goes through it, where no gradient crosses time."""
+    """One step of all series as each lane goes through it, where no gradient crosses time."""
 
     def of_one(frame: Frame, move: Move, remaining: Any) -> list[Step]:
         found = []
@@ -115,9 +115,9 @@ def hindsight(
     frames: Frame,
     first: list[Step],
     rest: list[Step],
-    last_log_weights: Float[Array, "sequences particles"],
+    last_log_weights: Float[Array, "series particles"],
 ) -> Scalar:
-    """The surrogate of all steps of all sequences, from what was gone through; time is in front."""
+    """The surrogate of all steps of all series, from what was gone through; time is in front."""
     total = jnp.zeros((), last_log_weights.dtype)
     first_frames, rest_frames = split_first(frames)
     for lane, one, others in zip(lanes, first, rest, strict=True):
@@ -125,7 +125,7 @@ def hindsight(
             path = jax.vmap(
                 lambda *arguments, rule=lane.rule: _along(rule, *arguments),
                 in_axes=(0, 0, 1, 1, 0),
-                axis_name=SEQUENCES,
+                axis_name=SERIES,
             )
             found = path(first_frames, one, rest_frames, others, last_log_weights)
         else:
@@ -138,7 +138,7 @@ def hindsight(
 def _along(
     rule: PathRule, first_frame: Frame, first: Step, frames: Frame, rest: Step, last_log_weights: LogWeights
 ) -> Scalar:
-    """A path rule's surrogate of one sequence."""
+    """A path rule's surrogate of one series."""
 
     def body(carry: Any, now: Any) -> tuple[Any, Scalar]:
         carried, parents = carry

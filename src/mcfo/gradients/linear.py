@@ -19,7 +19,7 @@ def linearised_scan(
     """A scan each of whose steps makes values of what all of them share and of what each has of its own.
 
     Reverse mode goes back step by step and writes the gradient of what is shared at every one. Here each step leaves
-    the residuals of its linearisation, as reverse mode would, and one linear map of all steps is transposed: where a
+    the residuals of its linearization, as reverse mode would, and one linear map of all steps is transposed: where a
     step multiplies by a shared matrix, all steps do so in one multiplication.
 
     **Arguments:**
@@ -32,26 +32,26 @@ def linearised_scan(
     values to gradients by `shared` and `own`.
     """
 
-    def linearised(state: Any, now: Any) -> tuple[Any, Any, Any]:
+    def linearized(state: Any, now: Any) -> tuple[Any, Any, Any]:
         step, own = now
         state, function, outputs = body(state, step)
         values, linear = jax.linearize(function, shared, own)
         return state, linear, (values, outputs)
 
     one = jax.tree.map(lambda array: array[0], (steps, own))
-    closed, (_, linear, _) = jax.make_jaxpr(linearised, return_shape=True)(state, one)
+    closed, (_, linear, _) = jax.make_jaxpr(linearized, return_shape=True)(state, one)
     structure = jax.tree.structure(linear)
     before, count = len(jax.tree.leaves(state)), structure.num_leaves
     varies = _varying(closed)[before : before + count]
 
     def following(state: Any, now: Any) -> tuple[Any, Any]:
-        state, linear, outputs = linearised(state, now)
+        state, linear, outputs = linearized(state, now)
         residuals = [leaf for leaf, one in zip(jax.tree.leaves(linear), varies, strict=True) if one]
         return state, (residuals, outputs)
 
     last, (residuals, (values, outputs)) = jax.lax.scan(following, state, (steps, own))
     # Weights are residuals too, the same ones for each step: they are read where they are, not once for each.
-    constants = jax.tree.leaves(linearised(state, one)[1])
+    constants = jax.tree.leaves(linearized(state, one)[1])
     stacked = iter(residuals)
     leaves = [next(stacked) if one else leaf for leaf, one in zip(constants, varies, strict=True)]
 

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.distributions import NoiseShape, draw_noise, draw_words, noise_from_words
 from mcfo.gradients.flow import frozen
+from mcfo.missing import NoiseShape, draw_noise, draw_words, noise_from_words
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
+from mcfo.series import Frame, Series
 from mcfo.smc.blocks import map_in_rounds, scan_in_blocks
 from mcfo.smc.checks import Fit, check_fit
 from mcfo.smc.filter import SMC, first_step, imputation_keys, inherit, next_step, resampled_step, split_first
@@ -37,19 +37,19 @@ _FRESH = 0x66726573
 class Run(eqx.Module):
     """How a sampler's run over a batch went.
 
-    - `log_evidence`: log p̂(x_1:T) of each sequence; of PIMH, the mean over all sweeps.
+    - `log_evidence`: log p̂(x_1:T) of each series; of PIMH, the mean over all sweeps.
     - `record`: how every step went; of PIMH, in the accepted sweep.
     """
 
-    log_evidence: Float[Array, " sequences"]
+    log_evidence: Float[Array, " series"]
     record: Record
 
 
 class Data(NamedTuple):
-    """All steps of a batch, time in front; `remaining` counts the steps from each to its sequence's last."""
+    """All steps of a batch, time in front; `remaining` counts the steps from each to its series's last."""
 
     frames: Frame
-    remaining: Int[Array, "steps sequences"]
+    remaining: Int[Array, "steps series"]
 
 
 class Source(NamedTuple):
@@ -59,7 +59,7 @@ class Source(NamedTuple):
     latter is given, beside the frame, `given` makes of `rest`, for several steps at once: keys and random numbers,
     `size` of these a step.
 
-    `unnormalised`, where every step is resampled, is `next` of states whose log-weights are not normalised, without the
+    `unnormalized`, where every step is resampled, is `next` of states whose log-weights are not normalized, without the
     record: see `resampled_step`.
     """
 
@@ -69,8 +69,8 @@ class Source(NamedTuple):
     given: Callable[[Any], Any]
     size: int
     last_log_weights: Callable[[Any], LogWeights]
-    log_evidence: Callable[[Record], Float[Array, " sequences"]]
-    unnormalised: Callable[[Any, Any, Frame], Any] | None = None
+    log_evidence: Callable[[Record], Float[Array, " series"]]
+    unnormalized: Callable[[Any, Any, Frame], Any] | None = None
 
     def scan(self, body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -> tuple[Any, Any]:
         """A scan over these steps after the first, each with what it is given, in memory that does not grow with T."""
@@ -81,7 +81,7 @@ class Source(NamedTuple):
         return scan_in_blocks(body, carry, (steps, self.rest), prepare, size=self.size)
 
 
-def read_data(proposal: Proposal, batch: Sequence) -> Data:
+def read_data(proposal: Proposal, batch: Series) -> Data:
     """A batch as the passes go through it, with the proposal's contexts."""
     steps = _time_first(jax.vmap(lambda one: frames(proposal, one))(batch))
     count = batch.observations.shape[1]
@@ -94,7 +94,7 @@ def _time_first(tree: Any) -> Any:
 
 
 def make_source(
-    sampler: Sampler, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key, *, freeze: bool = True
+    sampler: Sampler, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key, *, freeze: bool = True
 ) -> Source:
     """The moves of a sampler on frozen parameters: it decides what is drawn, the rules what is differentiated.
 
@@ -117,7 +117,7 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
         def step(frame: Frame, keys: Keys, noise: Any):
             return first_step(sampler, model, proposal, frame, keys, fit, noise)
 
-        keys = jax.vmap(partial(keys_at, key))(frame.number, frame.time)
+        keys = jax.vmap(partial(keys_at, key))(frame.series_id, frame.time)
         words = map_in_rounds(lambda key: draw_words(fit.initial, sampler.particles, key=key), keys.noise)
         return jax.vmap(step)(frame, keys, _numbers(fit.initial, words))
 
@@ -135,7 +135,7 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
 
         return jax.vmap(step)(state, frame, *given)
 
-    def unnormalised(state: Any, given: tuple[Keys, Any], frame: Frame):
+    def unnormalized(state: Any, given: tuple[Keys, Any], frame: Frame):
         def step(state: Any, frame: Frame, keys: Keys, noise: Any):
             return resampled_step(sampler, model, proposal, state, frame, keys, fit, noise)
 
@@ -145,12 +145,12 @@ def _riding(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: K
     return Source(
         first,
         following,
-        split_first((steps.number, steps.time))[1],
+        split_first((steps.series_id, steps.time))[1],
         given,
         steps.time.shape[1] * sampler.particles * (1 if fit.step is None else math.prod(fit.step.shape)),
         lambda state: state.log_weights,
         lambda record: jnp.sum(record.log_evidence, axis=-1),
-        unnormalised if always else None,
+        unnormalized if always else None,
     )
 
 
@@ -163,9 +163,7 @@ def _numbers(noise: NoiseShape | None, words: Shaped[Array, "rows ..."]) -> Shap
     return map_in_rounds(lambda row: noise_from_words(noise, row), rows).reshape(words.shape)
 
 
-def _replaying(
-    pimh: PIMH, model: Model, proposal: Proposal, batch: Sequence, steps: Frame, key: Key, fit: Fit
-) -> Source:
+def _replaying(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key, fit: Fit) -> Source:
     """Moves of the sweep that PIMH accepted, with fresh noise.
 
     Acceptance chose the sweep by its noise, so a gradient through that noise is biased, also at the optimal proposal.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mcfo.gradients.pathwise import DReG, Pathwise, Reparameterised, StickingTheLanding
+from mcfo.errors import nearest
+from mcfo.gradients.pathwise import DReG, Pathwise, Reparameterized, StickingTheLanding
 from mcfo.gradients.rules import Rule, Side
 from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
-from mcfo.suggestions import nearest
 
 RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
     "theta": {
@@ -17,7 +17,7 @@ RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
         "resampling-score": ResamplingScore,
     },
     "phi": {
-        "reparameterised": Reparameterised,
+        "reparameterized": Reparameterized,
         "dreg": DReG,
         "sticking-the-landing": StickingTheLanding,
         "inclusive-kl": InclusiveKL,

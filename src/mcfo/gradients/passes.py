@@ -28,7 +28,7 @@ from mcfo.gradients.wide import batched
 from mcfo.gradients.windows import windowed
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.filter import SMC
 from mcfo.types import Key, Scalar
 
@@ -38,7 +38,7 @@ def differentiable_run(
     lanes: tuple[Lane, ...],
     model: Model,
     proposal: Proposal,
-    batch: Sequence,
+    batch: Series,
     key: Key,
     *,
     frugal: bool | None,
@@ -73,16 +73,16 @@ def differentiable_run(
     return in_reverse(sampler, lanes, model, proposal, batch, key, frugal=bool(frugal))[:2]
 
 
-def _is_large(sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, deep: bool) -> bool:
+def _is_large(sampler: Sampler, lanes: tuple[Lane, ...], batch: Series, deep: bool) -> bool:
     """Whether accumulating in the scan is the better way, by measurement (`benchmarks/gradients.py`).
 
     With a few parameters the batched pass took 0.87 to 0.98 of the accumulated one's time at up to 50 000 particles in
     all, and 1.24 at 500 000; with networks, 0.75 at a thousand and 1.29 at ten thousand. Its memory grows with all
     three sizes. So it serves where that is small.
     """
-    sequences, steps, _ = batch.observations.shape
+    series_list, steps, _ = batch.observations.shape
     gone_through = max(_thins_to(lane) or sampler.particles for lane in lanes)
-    return sequences * steps * gone_through > (2000 if deep else 200_000)
+    return series_list * steps * gone_through > (2000 if deep else 200_000)
 
 
 def _thins_to(lane: Lane) -> int | None:

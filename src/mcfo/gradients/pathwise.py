@@ -22,21 +22,21 @@ class _OneStep(StepRule):
         return step.average(step.log_ratio)
 
 
-class Reparameterised(_OneStep):
+class Reparameterized(_OneStep):
     """∇_φ Σ_t log R_t = Σ_t Σ_i [v_i] ∇_φ log w_i with the histories given: the paper's estimator for φ.
 
     Estimand: the derivative of E log R_t, summed over t, the law of the histories held fixed. Unbiased for it; zero in
     mean at the locally optimal proposal; its spread there falls as K^-1/2. Chen et al. (2021), equation 8.
     """
 
-    name: ClassVar[str] = "reparameterised"
+    name: ClassVar[str] = "reparameterized"
     flow: ClassVar[Flow] = Flow("step")
 
 
 class DReG(_OneStep):
-    """Σ_t Σ_i [v_i²] log w_i with q's density frozen: the doubly reparameterised estimator for φ.
+    """Σ_t Σ_i [v_i²] log w_i with q's density frozen: the doubly reparameterized estimator for φ.
 
-    Estimand: that of [`Reparameterised`][]; unbiased for it. The score of q inside log w is reparameterised a second
+    Estimand: that of [`Reparameterized`][]; unbiased for it. The score of q inside log w is reparameterized a second
     time, v_i ∂_φ log q = v_i (1 - v_i) ∂_z log w_i ∂_φ z in mean, which leaves v_i². Where log w_t does not depend on
     z_t, at the locally optimal proposal, it is exactly zero. Tucker et al. (2019), for one step of a filter.
     """
@@ -48,7 +48,7 @@ class DReG(_OneStep):
 class StickingTheLanding(_OneStep):
     """Σ_t Σ_i [v_i] log w_i with q's density frozen.
 
-    Drops the score of q instead of reparameterising it: zero at the locally optimal proposal as [`DReG`][] is, but for
+    Drops the score of q instead of reparameterizing it: zero at the locally optimal proposal as [`DReG`][] is, but for
     K > 1 biased elsewhere. Roeder, Wu and Duvenaud (2017).
     """
 
@@ -81,10 +81,10 @@ def refuse_accepted(sampler: Any) -> str | None:
     if isinstance(sampler, PIMH):
         return (
             "It differentiates a sweep through its noise, but PIMH chose the sweep by that noise. Use an SMC sampler, "
-            "or theta='fisher' and phi='reparameterised'."
+            "or theta='fisher' and phi='reparameterized'."
         )
     return None
 
 
-ONE_STEP = (Reparameterised, DReG, StickingTheLanding)
+ONE_STEP = (Reparameterized, DReG, StickingTheLanding)
 """The rules for phi whose surrogate gives theta the filter score in the same pass."""

@@ -26,7 +26,7 @@ def linearised_recurrence(
     """A scan through which gradients pass along a strand.
 
     Reverse mode through a scan hoists what does not change out of it, once for each use. The compiler then no longer
-    sees that the sampler and the rules compute the same, and does it twice. Here each step is linearised inside of the
+    sees that the sampler and the rules compute the same, and does it twice. Here each step is linearized inside of the
     scan, where it does, and what it leaves is the multiplications alone: to write and read the rest costs more than to
     make it again.
 

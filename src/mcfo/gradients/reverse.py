@@ -13,10 +13,10 @@ from mcfo.gradients.flow import Guard, Strand, frozen, go_through, is_dead
 from mcfo.gradients.lanes import Lane, is_local, sides, thinned
 from mcfo.gradients.moves import Data, Run, Sampler, Source, finish, make_source, read_data
 from mcfo.gradients.recurrence import linearised_recurrence
-from mcfo.gradients.rules import SEQUENCES, PathRule
+from mcfo.gradients.rules import SERIES, PathRule
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
+from mcfo.series import Frame, Series
 from mcfo.smc.filter import split_first
 from mcfo.smc.trace import Move, Record
 from mcfo.types import Key, Scalar
@@ -115,7 +115,7 @@ class Reverse:
             term = frame.unless_padding(term, jnp.zeros_like(term))
             return None if local else after, later, term
 
-        return jax.vmap(of_one, axis_name=SEQUENCES)(flow, held, now.frames, moves, now.remaining)
+        return jax.vmap(of_one, axis_name=SERIES)(flow, held, now.frames, moves, now.remaining)
 
 
 def in_reverse(
@@ -123,7 +123,7 @@ def in_reverse(
     lanes: tuple[Lane, ...],
     model: Model,
     proposal: Proposal,
-    batch: Sequence,
+    batch: Series,
     key: Key,
     *,
     frugal: bool = False,
@@ -144,12 +144,12 @@ def in_reverse(
 
 
 def reversed_(
-    live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Sequence, key: Key
+    live: Any, constant: Any, sampler: Sampler, lanes: tuple[Lane, ...], batch: Series, key: Key
 ) -> tuple[Gradient, Run]:
-    """Reverse mode, for gradients that cross time; each step is linearised where the sampler makes it."""
+    """Reverse mode, for gradients that cross time; each step is linearized where the sampler makes it."""
     modules = whole(live, constant)
     data = read_data(modules[1], batch)
-    # The sampler's arrays are those by which steps are linearised: what both compute is seen to be the same.
+    # The sampler's arrays are those by which steps are linearized: what both compute is seen to be the same.
     source = make_source(sampler, *modules, batch, data.frames, key, freeze=False)
     first, rest = split_first(data)
     state, first_record, first_move = source.first(frozen(first.frames))
@@ -183,7 +183,7 @@ def reversed_(
 
     (strand, term), pull_first = jax.vjp(begin, live, contexts_of(first))
     if not all(jnp.issubdtype(leaf.dtype, jnp.inexact) for leaf in jax.tree.leaves(strand)):
-        return again()  # a memory that counts cannot be linearised
+        return again()  # a memory that counts cannot be linearized
     (state, strand), seen, back = linearised_recurrence(
         body, state, strand, (rest, source.given(source.rest)), live, contexts_of(rest)
     )

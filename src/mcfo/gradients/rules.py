@@ -1,6 +1,6 @@
 """What a gradient rule is: what may flow, and a scalar whose gradient is the estimator.
 
-All surrogates are maximised. A rule for theta is differentiated with respect to the model alone, a rule for phi with
+All surrogates are maximized. A rule for theta is differentiated with respect to the model alone, a rule for phi with
 respect to the proposal alone: the other side is frozen.
 """
 
@@ -19,16 +19,16 @@ from mcfo.types import Key, LogWeights, Scalar
 
 Side = Literal["theta", "phi"]
 
-SEQUENCES = "mcfo.sequences"
-"""The name of the batch's axis, for a path rule that compares sequences (`jax.lax.psum`)."""
+SERIES = "mcfo.series"
+"""The name of the batch's axis, for a path rule that compares series (`jax.lax.psum`)."""
 
 DEVICES = "mcfo.devices"
 """The name of the devices' axis, where several of them share a batch."""
 
 
-def all_sequences() -> tuple[str, ...]:
-    """The axes of a `jax.lax.psum` over all sequences of a batch, whichever device has them."""
-    return (SEQUENCES, DEVICES) if _is_shared() else (SEQUENCES,)
+def all_series() -> tuple[str, ...]:
+    """The axes of a `jax.lax.psum` over all series of a batch, whichever device has them."""
+    return (SERIES, DEVICES) if _is_shared() else (SERIES,)
 
 
 def on_any_device(happened: Bool[Array, ""]) -> Bool[Array, ""]:

@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.gradients.flow import Flow, Step, weighted_sum
 from mcfo.gradients.pathwise import refuse_accepted
-from mcfo.gradients.rules import PathRule, Side, StepRule, all_sequences
+from mcfo.gradients.rules import PathRule, Side, StepRule, all_series
 from mcfo.smc.checks import is_positive, whole_number
 from mcfo.smc.filter import SMC, inherit
 from mcfo.smc.resampling import Always, Multinomial, Never, systematic_indices
@@ -74,7 +74,7 @@ class InclusiveKL(StepRule):
     """Σ_t Σ_i [v_t^i] log q_φ([z_t^i] | [h^i], x): NASMC's estimator for φ.
 
     Descends KL(p(z_t | h, x_t) || q(z_t | h, x)), averaged over histories h from p(h | x_1:t). Its bias is of order
-    1/K; it needs no reparameterisation. Gu, Ghahramani and Turner (2015).
+    1/K; it needs no reparameterization. Gu, Ghahramani and Turner (2015).
     """
 
     name: ClassVar[str] = "inclusive-kl"
@@ -176,8 +176,8 @@ class ResamplingScore(PathRule):
     **Arguments:**
 
     - `baseline`: b_t. "past", the mean of log R_1..t times the number of steps that remain, which is known before A_t
-      is drawn; "others", what the other sequences of the batch earned at the same steps, best if they are replicates
-      of one sequence (`stack` it with itself); None, zero.
+      is drawn; "others", what the other series of the batch earned at the same steps, best if they are replicates
+      of one series (`stack` it with itself); None, zero.
     """
 
     baseline: Literal["past", "others"] | None = eqx.field(static=True, default="past")
@@ -230,8 +230,8 @@ class ResamplingScore(PathRule):
 
 
 def _mean_of_others(reward: Scalar, present: Bool[Array, ""]) -> Scalar:
-    """The mean over the other sequences that have this step; zero if none has."""
+    """The mean over the other series that have this step; zero if none has."""
     reward = jnp.where(present, reward, 0.0)
-    axes = all_sequences()
+    axes = all_series()
     others = jax.lax.psum(present.astype(reward.dtype), axes) - present
     return (jax.lax.psum(reward, axes) - reward) / jnp.maximum(others, 1.0)

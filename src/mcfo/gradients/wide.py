@@ -16,15 +16,15 @@ from mcfo.gradients.moves import Data, Run, Sampler, Source, finish, make_source
 from mcfo.gradients.programs import lifted_scan, stacked_outputs
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
+from mcfo.series import Frame, Series
 from mcfo.smc.filter import SMC, split_first
 from mcfo.smc.trace import Move, Record, State
-from mcfo.smc.weights import normalise_relative, uniform_log_weights
+from mcfo.smc.weights import normalize_relative, uniform_log_weights
 from mcfo.types import Key, Scalar
 
 
 def batched(
-    sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Sequence, key: Key
+    sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series, key: Key
 ) -> tuple[Scalar, Run]:
     """A gradient-free filter that keeps its moves, then all steps at once."""
     data = read_data(proposal, batch)
@@ -44,8 +44,8 @@ def batched(
 
 def run_on(source: Source, sampler: Sampler, state: Any, frames: Frame, rest: Any) -> tuple[Any, Record, Move]:
     """The state after some more steps, and the records and moves of them."""
-    if source.unnormalised is not None and len(frames.time):
-        return _run_on_resampled(source.unnormalised, state, frames, source.given(rest))
+    if source.unnormalized is not None and len(frames.time):
+        return _run_on_resampled(source.unnormalized, state, frames, source.given(rest))
 
     def body(state, now):
         frame, given = now
@@ -66,7 +66,7 @@ def run_on(source: Source, sampler: Sampler, state: Any, frames: Frame, rest: An
 def _run_on_resampled(
     following: Callable[[Any, Any, Frame], Any], state: State, frames: Frame, given: Any
 ) -> tuple[State, Record, Move]:
-    """The same where every step is resampled: weights are normalised of all steps at once, after the loop."""
+    """The same where every step is resampled: weights are normalized of all steps at once, after the loop."""
 
     def body(state, now):
         frame, given = now
@@ -76,24 +76,24 @@ def _run_on_resampled(
     # What needs nothing of the step before, such as a number that resampling draws, is made of all steps at once too.
     last, outputs, stacked = lifted_scan(body, state, (frames, given))
     moves, largest, before = stacked_outputs(outputs, stacked, len(frames.time))
-    log_weights, increments = jax.vmap(jax.vmap(normalise_relative))(_after(before, last.log_weights), largest)
+    log_weights, increments = jax.vmap(jax.vmap(normalize_relative))(_after(before, last.log_weights), largest)
     last = eqx.tree_at(lambda s: s.log_weights, last, log_weights[-1])
     return last, *_with_weights(moves, increments, log_weights, moves.carried, moves.resampled)
 
 
 def _after(
-    before: Float[Array, "steps sequences particles"], last: Float[Array, "sequences particles"]
-) -> Float[Array, "steps sequences particles"]:
+    before: Float[Array, "steps series particles"], last: Float[Array, "series particles"]
+) -> Float[Array, "steps series particles"]:
     """What was before each step and after the last, as after each."""
     return jnp.concatenate([before, last[None]])[1:]
 
 
 def _with_weights(
     moves: Move,
-    increments: Float[Array, "steps sequences"],
-    log_weights: Float[Array, "steps sequences particles"],
-    carried: Float[Array, "steps sequences particles"],
-    resampled: Bool[Array, "steps sequences"],
+    increments: Float[Array, "steps series"],
+    log_weights: Float[Array, "steps series particles"],
+    carried: Float[Array, "steps series particles"],
+    resampled: Bool[Array, "steps series"],
 ) -> tuple[Record, Move]:
     """Records of all steps, and the moves with the weights after and before them."""
     records = jax.vmap(jax.vmap(Record.of))(increments, log_weights, moves.ancestors, resampled)

@@ -14,7 +14,7 @@ from mcfo.gradients.flow import Guard, frozen
 from mcfo.gradients.lanes import Lane
 from mcfo.gradients.moves import Data, Run, Sampler, finish, make_source, read_data
 from mcfo.gradients.reverse import Reverse, Seen, Strands
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.filter import split_first
 from mcfo.types import Key, Scalar
 
@@ -24,7 +24,7 @@ def windowed(
     constant: Any,
     sampler: Sampler,
     lanes: tuple[Lane, ...],
-    batch: Sequence,
+    batch: Series,
     key: Key,
     *,
     window: int,
@@ -91,8 +91,8 @@ def windowed(
     return gradients, finish(source, first_record, records)
 
 
-def _lengthened(batch: Sequence, steps: int) -> Sequence:
-    """The same sequences with padding up to so many steps."""
+def _lengthened(batch: Series, steps: int) -> Series:
+    """The same series with padding up to so many steps."""
     extra = steps - batch.observations.shape[1]
     if not extra:
         return batch

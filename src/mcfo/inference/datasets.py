@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Listing
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,14 +49,14 @@ _DIMENSIONS = {
 
 
 def make_dataset(
-    found: Listing[Mapping[str, np.ndarray]],
+    found: Sequence[Mapping[str, np.ndarray]],
     *,
-    series: Listing[str],
-    columns: Listing[str],
-    lengths: Listing[int],
+    series: Sequence[str],
+    columns: Sequence[str],
+    lengths: Sequence[int],
     attributes: Mapping[str, Any],
-    levels: Listing[float] = (),
-    moments: Listing[np.ndarray] | None = None,
+    levels: Sequence[float] = (),
+    moments: Sequence[np.ndarray] | None = None,
 ) -> xarray.Dataset:
     """One data set for several series, the arrays of each given by name; NaN after the end of those that are shorter.
 

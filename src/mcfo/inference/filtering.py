@@ -13,8 +13,8 @@ from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
 from mcfo.models.base import Model
 from mcfo.models.simulation import emission_mean
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
-from mcfo.smc.checks import check_arguments, check_sequence
+from mcfo.series import Frame, Series
+from mcfo.smc.checks import check_arguments, check_series
 from mcfo.smc.filter import SMC, split_first
 from mcfo.smc.frames import frames, step_key
 from mcfo.smc.resampling import systematic_indices
@@ -46,10 +46,10 @@ class Filtered(eqx.Module):
     draws: Draws | None
 
 
-def filtered(
+def filter_series(
     model: Model,
     proposal: Proposal,
-    sequence: Sequence,
+    series: Series,
     *,
     key: Key,
     sampler: SMC | None = None,
@@ -65,9 +65,9 @@ def filtered(
     - `draws`: how many of them are kept.
     """
     check_arguments(model, proposal, key)
-    check_sequence(sequence)
+    check_series(series)
     return _filtered(
-        sampler or SMC(1000), model, proposal, sequence, jnp.asarray(checked_levels(levels), float), draws, key
+        sampler or SMC(1000), model, proposal, series, jnp.asarray(checked_levels(levels), float), draws, key
     )
 
 
@@ -76,14 +76,14 @@ def _filtered(
     sampler: SMC,
     model: Model,
     proposal: Proposal,
-    sequence: Sequence,
+    series: Series,
     levels: Float[Array, " levels"],
     draws: int,
     key: Key,
 ) -> Filtered:
-    first, rest = split_first(frames(proposal, sequence))
+    first, rest = split_first(frames(proposal, series))
 
-    def summarise(state: State, record: Record, predicted: Any, carried: LogWeights, frame: Frame) -> Filtered:
+    def summarize(state: State, record: Record, predicted: Any, carried: LogWeights, frame: Frame) -> Filtered:
         observations, means = predicted
         kept = None
         if draws:
@@ -102,12 +102,12 @@ def _filtered(
     def body(state: State, frame: Frame) -> tuple[State, Filtered]:
         predicted = _predict(model, state.memory, frame, sampler.particles, key, first=False)
         later, record = sampler.step(model, proposal, state, frame, key=key)
-        return later, summarise(later, record, predicted, state.log_weights, frame)
+        return later, summarize(later, record, predicted, state.log_weights, frame)
 
     predicted = _predict(model, model.start(first.inputs), first, sampler.particles, key, first=True)
     state, record = sampler.init(model, proposal, first, key=key)
     uniform = uniform_log_weights(sampler.particles, state.log_weights.dtype)
-    one = summarise(state, record, predicted, uniform, first)
+    one = summarize(state, record, predicted, uniform, first)
     _, others = jax.lax.scan(body, state, rest)
     return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
 

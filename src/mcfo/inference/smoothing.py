@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.distributions import fill, impute
 from mcfo.inference.filtering import Draws
 from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
+from mcfo.missing import fill, impute
 from mcfo.models.base import MarkovModel, Model
 from mcfo.models.simulation import emission_mean
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
-from mcfo.smc.checks import check_arguments, check_fit, check_sequence
+from mcfo.series import Frame, Series
+from mcfo.smc.checks import check_arguments, check_fit, check_series
 from mcfo.smc.filter import SMC, Outcome, first_step, next_step, split_first
 from mcfo.smc.frames import frame_at, frames, step_key
 from mcfo.smc.keys import Keys, keys_of
@@ -43,10 +43,10 @@ class Smoothed(eqx.Module):
     draws: Draws | None
 
 
-def smoothed(
+def smooth_series(
     model: Model,
     proposal: Proposal,
-    sequence: Sequence,
+    series: Series,
     *,
     key: Key,
     sampler: SMC | None = None,
@@ -65,15 +65,15 @@ def smoothed(
     - `draws`: how many of the paths are kept; at most all.
     """
     check_arguments(model, proposal, key)
-    check_sequence(sequence)
+    check_series(series)
     if paths < 1 or not 0 <= draws <= paths:
         raise ValueError(f"Of one or more paths, so many can be kept at most; but got {paths} paths, {draws} kept.")
     chosen = sampler or SMC(1000)
     if isinstance(model, MarkovModel):
-        found = _of_markov(chosen, model, proposal, sequence, paths, key)
+        found = _of_markov(chosen, model, proposal, series, paths, key)
     else:
-        found = _of_memory(chosen, model, proposal, sequence, paths, key)
-    return _summarised(found, jnp.asarray(checked_levels(levels), float), draws)
+        found = _of_memory(chosen, model, proposal, series, paths, key)
+    return _summarized(found, jnp.asarray(checked_levels(levels), float), draws)
 
 
 class _Paths(NamedTuple):
@@ -86,7 +86,7 @@ class _Paths(NamedTuple):
 
 
 @eqx.filter_jit
-def _summarised(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> Smoothed:
+def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> Smoothed:
     count = paths.latents.shape[1]
     even = uniform_log_weights(count, levels.dtype)
 
@@ -121,12 +121,10 @@ def _keys(key: Key, frame: Frame, count: int) -> Any:
 
 
 @eqx.filter_jit
-def _of_markov(
-    sampler: SMC, model: MarkovModel, proposal: Proposal, sequence: Sequence, paths: int, key: Key
-) -> _Paths:
-    trace = sampler(model, proposal, sequence, key=key, history=True)
-    latents = backward_simulation(model, trace, sequence, paths, key=key).latents
-    first, rest = split_first(frames(proposal, sequence))
+def _of_markov(sampler: SMC, model: MarkovModel, proposal: Proposal, series: Series, paths: int, key: Key) -> _Paths:
+    trace = sampler(model, proposal, series, key=key, history=True)
+    latents = backward_simulation(model, trace, series, paths, key=key).latents
+    first, rest = split_first(frames(proposal, series))
 
     def observe(memory: Memory, latents: Any, frame: Frame, *, first: bool) -> tuple[Any, Any]:
         def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
@@ -141,9 +139,9 @@ def _of_markov(
 
 
 @eqx.filter_jit
-def _of_memory(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, paths: int, key: Key) -> _Paths:
+def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, paths: int, key: Key) -> _Paths:
     """From the genealogy: what a particle imputed is part of its past, and was weighed with it."""
-    steps = frames(proposal, sequence)
+    steps = frames(proposal, series)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     keys = jax.vmap(lambda frame: keys_of(step_key(key, frame)))(steps)
     (first, first_keys), rest = split_first((steps, keys))
@@ -174,7 +172,7 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequenc
         values, ancestors = now
         return ancestors[places], jax.tree.map(lambda array: array[places], values)
 
-    of_last = jax.random.fold_in(jax.random.fold_in(key, sequence.number), _TAG)
+    of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
     latents, observations, means = jax.lax.scan(back, last, (kept, ancestors), reverse=True)[1]
     return _Paths(latents, observations, means, record)

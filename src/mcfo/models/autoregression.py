@@ -1,11 +1,42 @@
-"""The hidden autoregression that several models share."""
+"""The hidden autoregression that several models share, and how models read times and inputs."""
+
+from __future__ import annotations
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from mcfo.types import Distribution, Numbers, Scalar, is_known
+from mcfo.types import Distribution, Inputs, Numbers, Scalar, is_known
+
+
+def gap_of(inputs: Inputs, timed: bool) -> Scalar | None:
+    """The time since the step before, δ_t, which is the first input of a timed model."""
+    if not timed:
+        return None
+    if inputs is None:
+        raise ValueError(
+            "The model takes the time since the step before as its first input, but the series has no inputs. Give "
+            "Series.from_values(..., inputs=gaps), or read the file with read_series(...).with_gaps()."
+        )
+    return inputs[0]
+
+
+def effect_of(
+    weights: Float[Array, "size driving"] | None, inputs: Inputs, timed: bool
+) -> Float[Array, " size"] | None:
+    """D u_t, where u_t are the inputs without δ_t; None without weights."""
+    if weights is None:
+        return None
+    if inputs is None:
+        raise ValueError("The model has weights for inputs but the series has none. Give Series(inputs=...).")
+    return weights @ (inputs[1:] if timed else inputs)
+
+
+def read_weights(weights: Numbers | None) -> Float[Array, "size driving"] | None:
+    """A matrix with a row for each dimension, or None."""
+    return None if weights is None else jnp.atleast_2d(jnp.asarray(weights, float))
+
 
 _LEAST_PERSISTENCE = 1e-6
 """Its logarithm is needed between uneven times."""

@@ -1,4 +1,4 @@
-"""What a model is: p(z, x) for one particle of one sequence."""
+"""What a model is: p(z, x) for one particle of one series."""
 
 import abc
 
@@ -11,7 +11,7 @@ class Model(eqx.Module):
     """A generative model p_θ(z_1:T, x_1:T) = ∏_t p(z_t | h_t-1) p(x_t | z_t, h_t-1); its arrays are θ.
 
     The *memory* h_t is all that a particle keeps of z_1:t and x_1:t: the LSTM's state of a VRNN, the last latent of
-    a Markov model. Every method speaks of one particle of one sequence; the samplers add the other axes by `vmap`.
+    a Markov model. Every method speaks of one particle of one series; the samplers add the other axes by `vmap`.
     """
 
     @abc.abstractmethod

@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
-from mcfo.models.autoregression import Autoregression
+from mcfo.models.autoregression import Autoregression, effect_of, gap_of, read_weights
 from mcfo.models.base import MarkovModel
-from mcfo.models.timing import effect_of, gap_of, read_weights
 from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers, is_known
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ _KEPT = 0.7
 
 class DeepMarkov(MarkovModel):
     """z_1 ~ N(m, diag s²);  z_t ~ N(μ(z_t-1, u_t-1), diag σ²(z_t-1, u_t-1));  x_t ~ Bernoulli(f(z_t)), or
-    (x_t - centre) / scale ~ N(f(z_t), diag r²).
+    (x_t - center) / scale ~ N(f(z_t), diag r²).
 
     μ and σ are the outputs of one network, f of another. Beside the latents z there may be *traces* u, which no network
     moves and f does not read: each is the running mean of one latent, u_t ~ N(0.7 u_t-1 + 0.3 z_t-1, 0.05²), from zero.
@@ -38,7 +38,7 @@ class DeepMarkov(MarkovModel):
     transition_network: MLP
     emission_network: MLP
     emission_raw_scale: Float[Array, " dimensions"] | None
-    centre: Float[Array, " dimensions"] | None
+    center: Float[Array, " dimensions"] | None
     scale: Float[Array, " dimensions"] | None
     traces: int = eqx.field(static=True)
 
@@ -48,13 +48,13 @@ class DeepMarkov(MarkovModel):
         *,
         key: Key,
         latent: int = 3,
-        transition: Listing[int] = (64,),
-        emission: Listing[int] = (16, 64, 512, 2048),
+        transition: Sequence[int] = (64,),
+        emission: Sequence[int] = (16, 64, 512, 2048),
         persistent: bool = True,
         traces: int = 0,
         kind: str = "bernoulli",
         bias: Numbers = 0.0,
-        centre: Numbers = 0.0,
+        center: Numbers = 0.0,
         scale: Numbers = 1.0,
     ):
         """**Arguments:**
@@ -69,7 +69,7 @@ class DeepMarkov(MarkovModel):
           what it can show. With traces z_t of the library is (z_t, u_t).
         - `kind`: the emission, "bernoulli" for zeros and ones, "gaussian" for real numbers.
         - `bias`: with which the last layer of f begins: the log-odds of the data's mean, for zeros and ones.
-        - `centre`, `scale`: the unit in which a Gaussian emission is learned, such as the data's mean and deviation; r
+        - `center`, `scale`: the unit in which a Gaussian emission is learned, such as the data's mean and deviation; r
           begins at one of it. They are not meant to be learned.
         """
         if kind not in EMISSIONS:
@@ -83,7 +83,7 @@ class DeepMarkov(MarkovModel):
         self.emission_network = network.with_bias(_for_each(bias, dimensions))
         gaussian = kind == "gaussian"
         self.emission_raw_scale = raw_of(jnp.ones(dimensions)) if gaussian else None
-        self.centre = _for_each(centre, dimensions) if gaussian else None
+        self.center = _for_each(center, dimensions) if gaussian else None
         self.scale = _checked_scale(_for_each(scale, dimensions)) if gaussian else None
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
@@ -94,10 +94,10 @@ class DeepMarkov(MarkovModel):
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         outputs = self.emission_network(latent[: self.latent_size])
-        if self.emission_raw_scale is None or self.centre is None or self.scale is None:
+        if self.emission_raw_scale is None or self.center is None or self.scale is None:
             return dist.Bernoulli(logits=outputs).to_event(1)
         deviations = self.scale * positive(self.emission_raw_scale)
-        return dist.Normal(self.centre + self.scale * outputs, deviations).to_event(1)
+        return dist.Normal(self.center + self.scale * outputs, deviations).to_event(1)
 
     @property
     def latent_size(self) -> int:

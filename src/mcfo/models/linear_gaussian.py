@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import jax.numpy as jnp
 import jax.scipy as jsp
+import numpy as np
+import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
 from mcfo.covariance import Covariance
+from mcfo.models.autoregression import gap_of
 from mcfo.models.base import MarkovModel
-from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers
+from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers, is_known
 
 
 class Conditioned(NamedTuple):
@@ -50,11 +54,11 @@ class LinearGaussian(MarkovModel):
         self,
         *,
         initial_mean: Numbers,
-        initial_covariance: Numbers,
+        initial_noise: Numbers,
         transition_matrix: Numbers,
-        transition_covariance: Numbers,
+        transition_noise: Numbers,
         emission_matrix: Numbers,
-        emission_covariance: Numbers,
+        emission_noise: Numbers,
         transition_offset: Numbers | None = None,
         emission_offset: Numbers | None = None,
         transition_inputs: Numbers | None = None,
@@ -63,9 +67,9 @@ class LinearGaussian(MarkovModel):
         self.initial_mean = jnp.atleast_1d(jnp.asarray(initial_mean, float))
         self.transition_matrix = jnp.atleast_2d(jnp.asarray(transition_matrix, float))
         self.emission_matrix = jnp.atleast_2d(jnp.asarray(emission_matrix, float))
-        self.initial_noise = Covariance.from_matrix(initial_covariance, name="initial_covariance")
-        self.transition_noise = Covariance.from_matrix(transition_covariance, name="transition_covariance")
-        self.emission_noise = Covariance.from_matrix(emission_covariance, name="emission_covariance")
+        self.initial_noise = Covariance.from_matrix(initial_noise, name="initial_noise")
+        self.transition_noise = Covariance.from_matrix(transition_noise, name="transition_noise")
+        self.emission_noise = Covariance.from_matrix(emission_noise, name="emission_noise")
         self.transition_offset = _optional(transition_offset, jnp.atleast_1d)
         self.emission_offset = _optional(emission_offset, jnp.atleast_1d)
         self.transition_inputs = _optional(transition_inputs, jnp.atleast_2d)
@@ -88,9 +92,9 @@ class LinearGaussian(MarkovModel):
                     "observed dimensions (taken from transition_matrix and emission_matrix)."
                 )
         for name, size in (
-            ("initial_covariance", latent),
-            ("transition_covariance", latent),
-            ("emission_covariance", dimensions),
+            ("initial_noise", latent),
+            ("transition_noise", latent),
+            ("emission_noise", dimensions),
         ):
             noise: Covariance = getattr(self, name.replace("covariance", "noise"))
             if noise.size != size:
@@ -114,11 +118,11 @@ class LinearGaussian(MarkovModel):
         """The paper's model: z_t = θ_1 z_t-1 + N(0, Σ_Q), x_t = θ_2 z_t + N(0, Σ_R), z_1 ~ N(μ_0, σ_0²)."""
         return cls(
             initial_mean=initial_mean,
-            initial_covariance=initial_variance,
+            initial_noise=initial_variance,
             transition_matrix=theta_1,
-            transition_covariance=transition_variance,
+            transition_noise=transition_variance,
             emission_matrix=theta_2,
-            emission_covariance=emission_variance,
+            emission_noise=emission_variance,
         )
 
     @property
@@ -174,6 +178,58 @@ def _affine(matrix, latent, offset, input_matrix, inputs):
         mean = mean + offset
     if input_matrix is not None:
         if inputs is None:
-            raise ValueError("The model has input matrices but the sequence has no inputs. Give Sequence(inputs=...).")
+            raise ValueError("The model has input matrices but the series has no inputs. Give Series(inputs=...).")
         mean = mean + input_matrix @ inputs
     return mean
+
+
+class IrregularLinearGaussian(LinearGaussian):
+    """dz = F z dt + dW with Cov(dW) = Q dt and F² = 0, seen at times δ_t apart: x_t = C z_t + D u_t + c + N(0, R).
+
+    So z_t = A(δ) z_t-1 + N(0, Q(δ)) with A(δ) = I + δ F and Q(δ) = δ Q + δ² (F Q + Q Fᵀ) / 2 + δ³ F Q Fᵀ / 3: a random
+    walk (F = 0), or a level and its slope, which wanders too. A(1) = I + F is `transition_matrix`, which is not meant
+    to be learned, Q is `transition_noise`. The first input is δ_t, the others are u_t. Harvey (1989), chapter 9.
+    """
+
+    drifts: bool = eqx.field(static=True)
+
+    def __init__(self, **arguments: Any):
+        super().__init__(**arguments)
+        self.drifts = True
+        if is_known(self.transition_matrix):
+            drift = np.asarray(self.transition_matrix) - np.eye(self.latent_size)
+            self.drifts = bool(drift.any())
+            if (drift @ drift).any():
+                raise ValueError(
+                    "transition_matrix is not I + F with F² = 0, so that its powers have no simple form. Use 1 for a "
+                    "random walk, or [[1, 1], [0, 1]] for a level and its slope."
+                )
+        if self.transition_offset is not None or self.transition_inputs is not None:
+            raise ValueError("A model at uneven times has no transition_offset or transition_inputs. Leave them out.")
+
+    def dynamics(self, inputs: Inputs) -> Dynamics:
+        gap = self._gap(inputs)
+        drift, noise = self.transition_matrix - jnp.eye(self.latent_size), self.transition_noise.matrix
+        moved = drift @ noise
+        covariance = gap * noise + gap**2 * (moved + moved.T) / 2 + gap**3 * (moved @ drift.T) / 3
+        return Dynamics(jnp.eye(self.latent_size) + gap * drift, covariance)
+
+    def transition_mean(self, latent: Float[Array, " latent"], inputs: Inputs) -> Float[Array, " latent"]:
+        """A(δ) z."""
+        return latent + self._gap(inputs) * (self.transition_matrix @ latent - latent) if self.drifts else latent
+
+    def emission_mean(self, latent: Float[Array, " latent"], inputs: Inputs) -> Float[Array, " dimensions"]:
+        """C z + D u + c."""
+        return super().emission_mean(latent, None if inputs is None else inputs[1:])
+
+    def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
+        mean = self.transition_mean(memory, inputs)
+        if not self.drifts and self.transition_noise.below is None:
+            scale = jnp.sqrt(self._gap(inputs)) * jnp.exp(self.transition_noise.log_diagonal)
+            return dist.Normal(mean, scale).to_event(1)
+        return dist.MultivariateNormal(mean, scale_tril=jnp.linalg.cholesky(self.dynamics(inputs).covariance))
+
+    def _gap(self, inputs: Inputs) -> Float[Array, ""]:
+        gap = gap_of(inputs, True)
+        assert gap is not None
+        return gap

@@ -35,7 +35,7 @@ class _Recurrent(Model):
     cell: eqx.nn.LSTMCell
     prior_network: MLP
     emission_network: MLP
-    centre: Float[Array, " dimensions"]
+    center: Float[Array, " dimensions"]
 
     @staticmethod
     @abc.abstractmethod
@@ -77,7 +77,7 @@ class _Recurrent(Model):
             networks, key=keys[5]
         )
         given = jnp.full(dimensions, 0.5) if frequencies is None else jnp.asarray(frequencies, float)
-        self.centre = jnp.zeros(dimensions) if frequencies is None else given
+        self.center = jnp.zeros(dimensions) if frequencies is None else given
         self.emission_network = emission.with_bias(jnp.log(given) - jnp.log1p(-given))
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
@@ -94,7 +94,7 @@ class _Recurrent(Model):
         return self.latent_encoder.activation(self.latent_encoder(latent))
 
     def _observed(self, observation: Observation) -> Float[Array, " units"]:
-        return self.observation_encoder.activation(self.observation_encoder(observation - self.centre))
+        return self.observation_encoder.activation(self.observation_encoder(observation - self.center))
 
     @property
     def latent_size(self) -> int:

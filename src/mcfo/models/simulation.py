@@ -1,4 +1,4 @@
-"""What a model makes: sequences from its beginning, or from what it remembers."""
+"""What a model makes: series from its beginning, or from what it remembers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mcfo.types import Inputs, Key, Memory
 
 
 class Path(eqx.Module):
-    """A sequence that a model has made: z_t, x_t, and E[x_t | z_t] where the emission has a mean, None elsewhere."""
+    """A series that a model has made: z_t, x_t, and E[x_t | z_t] where the emission has a mean, None elsewhere."""
 
     latents: Shaped[Array, "..."]
     observations: Shaped[Array, "*steps dimensions"]
@@ -29,7 +29,7 @@ def simulate(
     key: Key,
     inputs: Float[Array, "steps inputs"] | None = None,
 ) -> tuple[Shaped[Array, " steps *latent"], Shaped[Array, "steps dimensions"]]:
-    """Draws latents and observations of one sequence from the model."""
+    """Draws latents and observations of one series from the model."""
     if steps < 1:
         raise ValueError(f"Cannot simulate {steps} steps. Ask for at least one.")
     if inputs is not None and len(inputs) != steps:

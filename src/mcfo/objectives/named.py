@@ -6,16 +6,16 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
+from mcfo.errors import nearest
 from mcfo.gradients.moves import Sampler
 from mcfo.gradients.names import rule_by_name
 from mcfo.gradients.pathwise import Pathwise
 from mcfo.gradients.rules import Rule
 from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
-from mcfo.objectives.base import Estimator, Objective
+from mcfo.objectives.objective import Estimator, Objective
 from mcfo.smc.filter import SMC, sis
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import Always, Criterion, ESSBelow, Multinomial, Resampling, Systematic
-from mcfo.suggestions import nearest
 
 
 def mcfo(
@@ -24,7 +24,7 @@ def mcfo(
     proposal_particles: int | None = None,
     sweeps: int | None = None,
     theta: str | Rule = "filter-score",
-    phi: str | Rule = "reparameterised",
+    phi: str | Rule = "reparameterized",
     resampling: Resampling = Systematic(),
     criterion: Criterion = Always(),
     frugal: bool | None = None,
@@ -51,7 +51,7 @@ def mcfo(
 
 
 def elbo(particles: int = 1, *, frugal: bool | None = None) -> Objective:
-    """The evidence lower bound, reparameterised: [`iwae`][] with one particle. Kingma and Welling (2014)."""
+    """The evidence lower bound, reparameterized: [`iwae`][] with one particle. Kingma and Welling (2014)."""
     if particles != 1:
         raise ValueError(f"The ELBO has one particle, but got {particles!r}. Use iwae({particles!r}) for more.")
     return _both(sis(1), Pathwise(), "elbo", frugal)
@@ -178,7 +178,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
 }
 
 
-def objective(name: str, **options: Any) -> Objective:
+def by_name(name: str, **options: Any) -> Objective:
     """An objective from its name, as the command line has it: `objective("mcfo", particles=100, phi="dreg")`."""
     if name not in OBJECTIVES:
         raise ValueError(f"There is no objective {name!r}. {nearest(str(name), OBJECTIVES)}")
@@ -187,7 +187,7 @@ def objective(name: str, **options: Any) -> Objective:
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}. {nearest(option, known)}")
     if "particles" not in options and name != "elbo":
-        raise ValueError(f"{name} needs a number of particles: objective({name!r}, particles=100).")
+        raise ValueError(f"{name} needs a number of particles: by_name({name!r}, particles=100).")
     return OBJECTIVES[name](**options)
 
 

@@ -1,24 +1,24 @@
-"""What a proposal is: q(z | x) for one particle of one sequence; and the simplest one."""
+"""What a proposal is: q(z | x) for one particle of one series; and the simplest one."""
 
 import abc
 from typing import Any
 
 import equinox as eqx
 
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.types import Context, Distribution, Memory
 
 
 class Proposal(eqx.Module):
     """A proposal q_φ(z_t | h_t-1, x_1:T); its arrays are φ.
 
-    `encode` sees a whole sequence, once, before the particles move. What it returns has the time in front and
+    `encode` sees a whole series, once, before the particles move. What it returns has the time in front and
     reaches `initial` and `step` one step at a time. The model's own law of the latent is handed over as `prior`, so
     that a proposal can start from it or correct it; numpyro's distributions have a `mean` and a `variance` for that.
     """
 
     @abc.abstractmethod
-    def encode(self, sequence: Sequence) -> Context:
+    def encode(self, series: Series) -> Context:
         """Everything that the steps need of the observations, masks and inputs; time is the first axis."""
 
     @abc.abstractmethod
@@ -37,7 +37,7 @@ class Bootstrap(Proposal):
     Gordon, Salmond and Smith (1993).
     """
 
-    def encode(self, sequence: Sequence) -> Context:
+    def encode(self, series: Series) -> Context:
         return None
 
     def initial(self, prior: Any, context: Context) -> Distribution:

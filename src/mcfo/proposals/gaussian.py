@@ -12,7 +12,7 @@ from jaxtyping import Array, Bool, Float
 from mcfo.covariance import Covariance
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.types import Context, Distribution, Inputs, Memory, Numbers
 
 
@@ -36,7 +36,7 @@ class AffineGaussian(Proposal):
         *,
         initial_weight: Numbers,
         initial_offset: Numbers,
-        initial_covariance: Numbers,
+        initial_noise: Numbers,
         latent_weight: Numbers,
         observation_weight: Numbers,
         offset: Numbers,
@@ -44,7 +44,7 @@ class AffineGaussian(Proposal):
     ):
         self.initial_weight = jnp.atleast_2d(jnp.asarray(initial_weight, float))
         self.initial_offset = jnp.atleast_1d(jnp.asarray(initial_offset, float))
-        self.initial_noise = Covariance.from_matrix(initial_covariance, name="initial_covariance")
+        self.initial_noise = Covariance.from_matrix(initial_noise, name="initial_noise")
         self.latent_weight = jnp.atleast_2d(jnp.asarray(latent_weight, float))
         self.observation_weight = jnp.atleast_2d(jnp.asarray(observation_weight, float))
         self.offset = jnp.atleast_1d(jnp.asarray(offset, float))
@@ -72,16 +72,16 @@ class AffineGaussian(Proposal):
         return cls(
             initial_weight=first.gain,
             initial_offset=first_unseen @ model.initial_mean - first.gain @ emission_offset,
-            initial_covariance=first.covariance,
+            initial_noise=first.covariance,
             latent_weight=unseen @ model.transition_matrix,
             observation_weight=later.gain,
             offset=unseen @ transition_offset - later.gain @ emission_offset,
             covariance=later.covariance,
         )
 
-    def encode(self, sequence: Sequence) -> Context:
-        complete = None if sequence.observed is None else jnp.all(sequence.observed, axis=-1)
-        return sequence.observations.astype(self.offset.dtype), complete
+    def encode(self, series: Series) -> Context:
+        complete = None if series.observed is None else jnp.all(series.observed, axis=-1)
+        return series.observations.astype(self.offset.dtype), complete
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         observation, complete = context
@@ -97,7 +97,7 @@ class AffineGaussian(Proposal):
 class LocallyOptimal(Proposal):
     """p(z_t | z_t-1, x_t) of a linear Gaussian model, whatever is missing in x_t.
 
-    Minimises the variance of the weight given the past, which is then p(x_t | z_t-1): it still varies with the
+    Minimizes the variance of the weight given the past, which is then p(x_t | z_t-1): it still varies with the
     history. It holds the model for which it is optimal. Doucet, Godsill and Andrieu (2000), proposition 2.
     """
 
@@ -110,10 +110,10 @@ class LocallyOptimal(Proposal):
                 f"{type(self.model).__name__}. Use Bootstrap(), or a proposal of your own."
             )
 
-    def encode(self, sequence: Sequence) -> Context:
+    def encode(self, series: Series) -> Context:
         model = self.model
-        observations = sequence.observations.astype(model.initial_mean.dtype)
-        observed = sequence.observed
+        observations = series.observations.astype(model.initial_mean.dtype)
+        observed = series.observed
         if observed is None:
             observed = jnp.ones((1, 1), bool)
 
@@ -123,16 +123,16 @@ class LocallyOptimal(Proposal):
             masks = jnp.broadcast_to(observed, (count, observed.shape[1]))
             covariances = jnp.broadcast_to(covariances, (count, *covariances.shape[1:]))
             rows = jax.vmap(lambda covariance, mask: _gain_and_factor(model, covariance, mask))(covariances, masks)
-            return jax.tree.map(lambda array: jnp.broadcast_to(array, (sequence.steps, *array.shape[1:])), rows)
+            return jax.tree.map(lambda array: jnp.broadcast_to(array, (series.steps, *array.shape[1:])), rows)
 
-        later = self._covariances(sequence)
-        return observations, sequence.inputs, table(model.initial_noise.matrix[None]), table(later)
+        later = self._covariances(series)
+        return observations, series.inputs, table(model.initial_noise.matrix[None]), table(later)
 
-    def _covariances(self, sequence: Sequence) -> Float[Array, "steps latent latent"]:
+    def _covariances(self, series: Series) -> Float[Array, "steps latent latent"]:
         """Q of each step."""
-        if sequence.inputs is None:
+        if series.inputs is None:
             return self.model.dynamics(None).covariance[None]
-        return jax.vmap(lambda inputs: self.model.dynamics(inputs).covariance)(sequence.inputs)
+        return jax.vmap(lambda inputs: self.model.dynamics(inputs).covariance)(series.inputs)
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         observation, inputs, first, _ = context

@@ -11,9 +11,9 @@ from jaxtyping import Array, Float
 
 from mcfo.models.recurrent import raised_normal
 from mcfo.networks import MLP, xavier
-from mcfo.proposals.amortised import unless_blind
+from mcfo.proposals.amortized import unless_blind
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.types import Context, Distribution, Key, Memory, Numbers
 
 
@@ -27,7 +27,7 @@ class RecurrentProposal(Proposal):
 
     encoder: MLP
     network: MLP
-    centre: Float[Array, " dimensions"]
+    center: Float[Array, " dimensions"]
     residual: bool = eqx.field(static=True)
 
     def __init__(
@@ -38,14 +38,14 @@ class RecurrentProposal(Proposal):
         *,
         key: Key,
         units: int = 64,
-        centre: Numbers = 0.0,
+        center: Numbers = 0.0,
         residual: bool = True,
     ):
         """**Arguments:**
 
         - `dimensions`, `latent`, `hidden`: the sizes of x_t, of z_t and of the model's h_t.
         - `units`: of the one hidden layer of each network, and of what the encoder gives.
-        - `centre`: what the encoder takes off the observations; not meant to be learned.
+        - `center`: what the encoder takes off the observations; not meant to be learned.
         """
         of_encoder, of_network, of_weights = jax.random.split(key, 3)
         networks = (
@@ -53,14 +53,14 @@ class RecurrentProposal(Proposal):
             MLP(hidden + units, units, 2 * latent, key=of_network),
         )
         self.encoder, self.network = xavier(networks, key=of_weights)
-        self.centre = jnp.broadcast_to(jnp.asarray(centre, float), (dimensions,))
+        self.center = jnp.broadcast_to(jnp.asarray(center, float), (dimensions,))
         self.residual = residual
 
-    def encode(self, sequence: Sequence) -> Context:
-        mask = sequence.mask()
-        values = jnp.where(mask, sequence.observations - self.centre, 0.0)
+    def encode(self, series: Series) -> Context:
+        mask = series.mask()
+        values = jnp.where(mask, series.observations - self.center, 0.0)
         features = self.encoder.activation(jax.vmap(self.encoder)(values))
-        return features, None if sequence.observed is None else jnp.any(mask, axis=-1)
+        return features, None if series.observed is None else jnp.any(mask, axis=-1)
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         hidden = self.network.layers[0].weight.shape[1] - context[0].shape[-1]

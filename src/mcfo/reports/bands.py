@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,24 +34,24 @@ class Bands(NamedTuple):
     places: np.ndarray | None = None
 
 
-def draw_bands(path: Path, panels: Listing[Bands]) -> Path:
+def draw_bands(path: Path, panels: Sequence[Bands]) -> Path:
     """A PNG picture: one panel for each dimension of each series."""
     height = 1.9 * len(panels) + 0.5
     figure, axes = plt.subplots(len(panels), 1, figsize=(7.5, height), layout="constrained", squeeze=False)
     labels: dict[str, Any] = {}
     for axis, panel in zip(axes[:, 0], panels, strict=True):
         times = np.arange(1, len(panel.mean) + 1) if panel.places is None else panel.places
-        colour = _OF_STATES if panel.observed is None else _OF_OBSERVATIONS
+        color = _OF_STATES if panel.observed is None else _OF_OBSERVATIONS
         what = "state" if panel.observed is None else "observation"
         for number, (probability, low, high) in enumerate(panel.bands):
             axis.fill_between(
-                times, low, high, color=colour, alpha=0.16 + 0.12 * number, lw=0, label=f"{what}, {probability:.0%}"
+                times, low, high, color=color, alpha=0.16 + 0.12 * number, lw=0, label=f"{what}, {probability:.0%}"
             )
-        axis.plot(times, panel.mean, color=colour, lw=1.2, label=f"{what}, mean")
+        axis.plot(times, panel.mean, color=color, lw=1.2, label=f"{what}, mean")
         if panel.observed is not None:
             if panel.gaps and np.isnan(panel.observed).any():
                 gaps = np.where(np.isnan(panel.observed), panel.mean, np.nan)
-                axis.plot(times, gaps, "o", mfc="white", color=colour, ms=3.5, mew=0.9, label="filled")
+                axis.plot(times, gaps, "o", mfc="white", color=color, ms=3.5, mew=0.9, label="filled")
             axis.plot(times, panel.observed, ".", color=_OBSERVED, ms=3, label="observed")
         axis.set_title(panel.title, fontsize=9, loc="left")
         axis.spines[["top", "right"]].set_visible(False)
@@ -69,7 +69,7 @@ def draw_bands(path: Path, panels: Listing[Bands]) -> Path:
     return path
 
 
-def panels_of(dataset, places: Listing[int], *, gaps: bool) -> list[Bands]:
+def panels_of(dataset, places: Sequence[int], *, gaps: bool) -> list[Bands]:
     """The observations of each series, then its states, from a data set of `filter` or `smooth`."""
     levels = [float(level) for level in dataset["quantile"].values]
     pairs = [(place, len(levels) - 1 - place) for place in range(len(levels) // 2)]

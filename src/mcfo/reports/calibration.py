@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.stats import binom
 
 from mcfo.files import write_atomically
-from mcfo.training.rolling import BINS, RollingEvaluation
+from mcfo.inference.rolling_evaluation import BINS, RollingEvaluation
 
 _BLUE, _ORANGE, _GREY = "#08519c", "#c2570c", "#4d4d4d"
 _SHOWN = 250
@@ -35,7 +35,7 @@ _STYLE: Any = {
 }
 
 
-def draw_rolling(path: Path, result: RollingEvaluation, *, columns: Listing[str], names: Listing[str]) -> Path:
+def draw_rolling(path: Path, result: RollingEvaluation, *, columns: Sequence[str], names: Sequence[str]) -> Path:
     """A PNG picture: the forecasts one step ahead of the first series, and the calibration of all."""
     with plt.rc_context(_STYLE):
         rows = min(len(columns), _PANELS)
@@ -117,16 +117,16 @@ def _by_distance(axis: Any, result: RollingEvaluation) -> None:
     """How coverage holds and how the score grows with the distance."""
     ahead = [one.ahead for one in result.scores]
     marker = "o" if len(ahead) <= 30 else None
-    for wanted, found, colour in (
+    for wanted, found, color in (
         (0.5, [one.coverage_50 for one in result.scores], _ORANGE),
         (0.9, [one.coverage_90 for one in result.scores], _BLUE),
     ):
-        axis.axhline(wanted, color=colour, lw=0.9, ls="--")
-        axis.plot(ahead, found, color=colour, marker=marker, ms=3.5, lw=1.4, label=f"in {wanted:.0%}")
+        axis.axhline(wanted, color=color, lw=0.9, ls="--")
+        axis.plot(ahead, found, color=color, marker=marker, ms=3.5, lw=1.4, label=f"in {wanted:.0%}")
     axis.set(xlabel="steps ahead", ylim=(0, 1.02))
     axis.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
     axis.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axis.set_title("Coverage (left) and CRPS (right, grey)", loc="left")
+    axis.set_title("Coverage (left) and CRPS (right, gray)", loc="left")
     other = axis.twinx()
     other.spines["right"].set_visible(True)
     other.plot(ahead, [one.crps for one in result.scores], color=_GREY, lw=1.4, marker=marker, ms=3, mfc="white")

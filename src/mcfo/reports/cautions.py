@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mcfo.files import inside
+from mcfo.files import nested
 from mcfo.reports.folder import Run, SeedResult, text, whole
 from mcfo.reports.words import counted, fixed, seeds_named, shortened
 
@@ -23,7 +23,7 @@ def cautions(run: Run) -> list[str]:
         _low_sample_size(run),
         _spread(run.results),
     ]
-    told = inside(run.ended, "warnings")
+    told = nested(run.ended, "warnings")
     others = [shortened(line, 1000) for line in told if text(line)] if isinstance(told, list) else []
     return [caution for caution in found if caution is not None] + others
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import chi2
 
-from mcfo.data.archives import read_arrays
-from mcfo.files import InputError
+from mcfo.data.npz import read_arrays
+from mcfo.data.statistics import MOST_COLUMNS, STATISTICS
+from mcfo.errors import InputError
 from mcfo.reports.curves import WIDTH
 from mcfo.reports.page import Report
 from mcfo.reports.residuals import autocorrelation, draw_paths, draw_residuals, draw_statistics
 from mcfo.reports.words import counted, fixed, significant
-from mcfo.training.statistics import MOST_COLUMNS, STATISTICS
 
 FILE = "checks.npz"
 _LAGS = 10
@@ -54,7 +54,7 @@ def add_checks(report: Report, folder: Path, figures: Path) -> None:
     report.figure(
         picture,
         "Residuals of the first series, their autocorrelation over all series and their quantiles against the normal "
-        "ones. Grey: where 95 of 100 would lie, one by one, if the model were right.",
+        "ones. Gray: where 95 of 100 would lie, one by one, if the model were right.",
         alt="Residuals over time, autocorrelations and QQ plot of each column.",
         width=WIDTH,
     )

@@ -180,7 +180,7 @@ def _axes(height: float = 2.9) -> tuple[Any, Any]:
     return figure, axis
 
 
-def _draw(axis: Any, curve: Curve, colour: str, label: str | None = None, *, marker: str | None = None) -> None:
+def _draw(axis: Any, curve: Curve, color: str, label: str | None = None, *, marker: str | None = None) -> None:
     """A line for each seed, and the mean where every seed has a value."""
     alone = len(curve) == 1
     for steps, values in curve.values():
@@ -190,11 +190,11 @@ def _draw(axis: Any, curve: Curve, colour: str, label: str | None = None, *, mar
         if marker:
             steps, values = steps[finite], values[finite]
         style = {"lw": 1.8, "ms": 4} if alone else {"lw": 0.8, "ms": 2.5, "alpha": 0.45}
-        axis.plot(steps, values, color=colour, marker=mark, mew=0, label=label if alone else None, **style)
+        axis.plot(steps, values, color=color, marker=mark, mew=0, label=label if alone else None, **style)
     if len(curve) > 1:
         steps, values = _mean(curve)
         mark = "o" if marker or len(steps) < 3 else None
-        axis.plot(steps, values, color=colour, lw=2.0, marker=mark, ms=4, mew=0, label=label)
+        axis.plot(steps, values, color=color, lw=2.0, marker=mark, ms=4, mew=0, label=label)
     axis.margins(x=0.02)
     axis.xaxis.set_major_locator(MaxNLocator(6, integer=True))
 

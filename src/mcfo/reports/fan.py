@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +33,7 @@ class Fan(NamedTuple):
     begins: int = 1
 
 
-def draw_fans(path: Path, fans: Listing[Fan]) -> Path:
+def draw_fans(path: Path, fans: Sequence[Fan]) -> Path:
     """A PNG picture: one panel for each column of each series."""
     figure, axes = plt.subplots(len(fans), 1, figsize=(7.5, 1.9 * len(fans) + 0.5), layout="constrained", squeeze=False)
     for axis, fan in zip(axes[:, 0], fans, strict=True):

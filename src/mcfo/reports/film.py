@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,21 +37,21 @@ def strip(frames: np.ndarray, gap: int = 1) -> np.ndarray:
 
 
 def show_strip(axis: Any, frames: np.ndarray, *, low: float = 0.0, high: float = 1.0) -> None:
-    """Draws a strip: dark where the values are high, grey lines between the frames."""
-    colours = plt.get_cmap("gray_r").with_extremes(bad="0.65")
-    axis.imshow(strip(frames), cmap=colours, vmin=low, vmax=high, interpolation="nearest", aspect="equal")
+    """Draws a strip: dark where the values are high, gray lines between the frames."""
+    colors = plt.get_cmap("gray_r").with_extremes(bad="0.65")
+    axis.imshow(strip(frames), cmap=colors, vmin=low, vmax=high, interpolation="nearest", aspect="equal")
     axis.set_xticks([])
     axis.set_yticks([])
     for spine in axis.spines.values():
         spine.set_linewidth(0.4)
 
 
-def draw_films(path: Path, films: Listing[Film]) -> Path:
+def draw_films(path: Path, films: Sequence[Film]) -> Path:
     """A film that moves where the name ends in .gif, else strips."""
     return (draw_gif if path.suffix.lower() == ".gif" else draw_strips)(path, films)
 
 
-def draw_strips(path: Path, films: Listing[Film]) -> Path:
+def draw_strips(path: Path, films: Sequence[Film]) -> Path:
     """A PNG picture: one panel for each film, its rows below each other, at most twenty frames of each."""
     rows = [(film, name, frames) for film in films for name, frames in film.rows.items()]
     low, high = _range(films)
@@ -74,7 +74,7 @@ def draw_strips(path: Path, films: Listing[Film]) -> Path:
     return path
 
 
-def draw_gif(path: Path, films: Listing[Film]) -> Path:
+def draw_gif(path: Path, films: Sequence[Film]) -> Path:
     """A film that moves: the series side by side, their rows below each other; a blue frame is forecast."""
     low, high = _range(films)
     scale = max(1, -(-_LEAST_PIXELS // min(next(iter(films[0].rows.values())).shape[1:])))
@@ -86,8 +86,8 @@ def draw_gif(path: Path, films: Listing[Film]) -> Path:
             cells = []
             for frames in film.rows.values():
                 shares = (frames[min(time, len(frames) - 1)] - low) / (high - low)
-                grey = 255 * (1 - np.nan_to_num(shares, nan=0.35))
-                large = np.kron(np.clip(grey, 0, 255), np.ones((scale, scale)))
+                gray = 255 * (1 - np.nan_to_num(shares, nan=0.35))
+                large = np.kron(np.clip(gray, 0, 255), np.ones((scale, scale)))
                 cell = np.full((large.shape[0] + 8, large.shape[1] + 8, 3), _FUTURE if time >= film.begins else _PAST)
                 cell[4:-4, 4:-4] = large[:, :, None]
                 cells.append(cell)
@@ -99,7 +99,7 @@ def draw_gif(path: Path, films: Listing[Film]) -> Path:
     return path
 
 
-def _range(films: Listing[Film]) -> tuple[float, float]:
+def _range(films: Sequence[Film]) -> tuple[float, float]:
     """From 0 to 1 where all values lie there, else what they span."""
     values = [frames[np.isfinite(frames)] for film in films for frames in film.rows.values()]
     low = min((one.min() for one in values if one.size), default=0.0)

@@ -10,7 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.files import InputError, inside
+from mcfo.errors import InputError
+from mcfo.files import nested
 
 _SECTIONS = ("model", "objective", "data", "settings")
 """What config.json must hold for a report to say anything."""
@@ -69,24 +70,24 @@ class Run:
     @property
     def particles(self) -> int | None:
         """K of the objective for theta."""
-        sampler = inside(self.config, "objective", "theta", "sampler")
-        return _positive(inside(sampler, "particles")) or _positive(inside(sampler, "sampler", "particles"))
+        sampler = nested(self.config, "objective", "theta", "sampler")
+        return _positive(nested(sampler, "particles")) or _positive(nested(sampler, "sampler", "particles"))
 
     @property
     def evaluation_particles(self) -> int | None:
         """K of the evaluations while learning: that of the objective unless a setting says otherwise."""
-        return _positive(inside(self.config, "settings", "evaluation_particles")) or self.particles
+        return _positive(nested(self.config, "settings", "evaluation_particles")) or self.particles
 
     @property
     def step(self) -> int:
         """The step that every seed has reached."""
-        done = whole(inside(self.ended, "steps"))
+        done = whole(nested(self.ended, "steps"))
         return done if done is not None else min((lines[-1]["step"] for lines in self.lines.values()), default=0)
 
     @property
     def planned(self) -> int | None:
         """The steps that were asked for."""
-        return whole(inside(self.config, "settings", "steps"))
+        return whole(nested(self.config, "settings", "steps"))
 
     @property
     def skipped(self) -> dict[int, int]:
@@ -104,7 +105,7 @@ class Run:
         """A metric over the steps, for the seeds that have any number there."""
         found = {}
         for seed, lines in self.lines.items():
-            values = np.array([_or_nan(inside(line, *names)) for line in lines])
+            values = np.array([_or_nan(nested(line, *names)) for line in lines])
             if np.isfinite(values).any():
                 found[seed] = (np.array([line["step"] for line in lines], float), values)
         return found
@@ -199,7 +200,7 @@ def _read_metrics(path: Path) -> dict[int, list[dict[str, Any]]]:
             if place == len(rows):
                 continue  # the process was ended in the middle of it
             raise InputError(f"Line {place} of {path} is not valid JSON: {error}. Delete that line.") from error
-        seed, step = whole(inside(line, "seed")), whole(inside(line, "step"))
+        seed, step = whole(nested(line, "seed")), whole(nested(line, "step"))
         if seed is None or step is None:
             raise InputError(
                 f"Line {place} of {path} is {_short(line)}, but an object with whole numbers 'seed' and 'step' is "
@@ -210,10 +211,10 @@ def _read_metrics(path: Path) -> dict[int, list[dict[str, Any]]]:
 
 
 def _seed_results(ended: dict[str, Any] | None) -> list[SeedResult]:
-    entries = inside(ended, "seeds")
+    entries = nested(ended, "seeds")
     results = []
     for entry in entries if isinstance(entries, list) else []:
-        seed = whole(inside(entry, "seed"))
+        seed = whole(nested(entry, "seed"))
         if seed is not None:
             evaluation, parameters = _object(entry.get("evaluation")), _object(entry.get("parameters"))
             skipped, best_step = whole(entry.get("skipped")) or 0, whole(entry.get("best_step"))

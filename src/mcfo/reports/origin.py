@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mcfo.files import inside
+from mcfo.files import nested
 from mcfo.reports.folder import Run, text, whole
 from mcfo.reports.page import Report
 from mcfo.reports.parameters import is_fixed
@@ -21,8 +21,8 @@ from mcfo.reports.words import (
 
 def data_in_words(data: Any) -> str:
     """40 series with 4000 steps in all and 1 dimension (series.csv)."""
-    series, steps, dimensions = (whole(inside(data, name)) for name in ("series", "steps", "dimensions"))
-    file = text(inside(data, "file"))
+    series, steps, dimensions = (whole(nested(data, name)) for name in ("series", "steps", "dimensions"))
+    file = text(nested(data, "file"))
     words = "data" if series is None else counted(series, "series", "series")
     parts = [] if steps is None else [f"{counted(steps, 'step')}{' in all' if series != 1 else ''}"]
     parts += [] if dimensions is None else [counted(dimensions, "dimension")]
@@ -37,7 +37,7 @@ def add_origin(report: Report, run: Run) -> None:
     _modules(report, run)
     _data(report, run)
     pairs = settings_in_words(run.config["settings"])
-    pairs += settings_in_words(inside(run.config, "model", "options") or {}, "model")
+    pairs += settings_in_words(nested(run.config, "model", "options") or {}, "model")
     if pairs:
         report.table(["setting", "value"], [list(pair) for pair in pairs], caption="Settings of the run.", words={1})
     report.heading("How to reproduce it")
@@ -48,7 +48,7 @@ def _machine(run: Run) -> str:
     devices, precision = whole(run.config.get("devices")), text(run.config.get("precision"))
     on = "" if devices is None else f" on {counted(devices, 'device')}"
     numbers = f" in {shortened(precision, 40)}" if precision else ""
-    versions = inside(run.config, "versions")
+    versions = nested(run.config, "versions")
     named = (
         [f"{shortened(str(name), 40)} {shortened(str(version), 40)}" for name, version in versions.items()]
         if isinstance(versions, dict)
@@ -60,14 +60,14 @@ def _machine(run: Run) -> str:
 def _modules(report: Report, run: Run) -> None:
     rows = []
     for module in ("model", "proposal"):
-        shapes = inside(run.config, module, "parameters")
+        shapes = nested(run.config, module, "parameters")
         for name, shape in shapes.items() if isinstance(shapes, dict) else ():
             held = "fixed" if is_fixed(run.config, name) else "learned"
             rows.append([shortened(name, 60), shape_in_words(shape), held])
     classes = [
         f"{module} {shortened(found, 80)}"
         for module in ("model", "proposal")
-        if (found := text(inside(run.config, module, "class")))
+        if (found := text(nested(run.config, module, "class")))
     ]
     if rows:
         report.table(
@@ -99,14 +99,14 @@ def _data(report: Report, run: Run) -> None:
 
 
 def _reproduction(report: Report, run: Run) -> None:
-    version = text(inside(run.config, "versions", "mcfo"))
+    version = text(nested(run.config, "versions", "mcfo"))
     with_version = f" with mcfo {shortened(version, 40)}" if version else ""
     command = text(run.config.get("command"))
     if command:
         report.text(f"In a folder with the same data{with_version}:")
         report.code(shortened(command, 2000))
     else:
-        model = text(inside(run.config, "model", "class")) or "the model"
+        model = text(nested(run.config, "model", "class")) or "the model"
         report.text(
             f"The run was started from Python. Call mcfo.fit{with_version} with {shortened(model, 80)}, its proposal, "
             "the objective, the data (the SHA-256 says whether they are the same) and the settings above as keyword "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ class Panel(NamedTuple):
     values: np.ndarray
 
 
-def draw_overview(path: Path, panels: Listing[Panel], *, axis: str) -> Path:
+def draw_overview(path: Path, panels: Sequence[Panel], *, axis: str) -> Path:
     """A PNG picture: one panel for each column of each series; `axis` is what runs from left to right."""
     figure, axes = plt.subplots(
         len(panels), 1, figsize=(7.5, 1.7 * len(panels) + 0.5), layout="constrained", squeeze=False

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mcfo.files import inside
+from mcfo.files import nested
 from mcfo.reports.folder import Run, SeedResult, number
 from mcfo.reports.page import Report
 from mcfo.reports.words import MISSING, listed, shape_in_words, shortened, significant
@@ -14,7 +14,7 @@ from mcfo.reports.words import MISSING, listed, shape_in_words, shortened, signi
 _SMALL = 16
 """Entries of an array that are shown one by one: a matrix of four by four is."""
 _ROWS = 64
-"""Rows that a table of entries may have; further arrays are summarised."""
+"""Rows that a table of entries may have; further arrays are summarized."""
 _SEED_COLUMNS = 5
 """With more seeds than these, mean and spread stand for them."""
 
@@ -28,7 +28,7 @@ class Parameter(NamedTuple):
 
 def count_learned(config: dict[str, Any], module: str) -> int | None:
     """How many numbers of the model or the proposal are learned; None where config.json does not say."""
-    shapes = inside(config, module, "parameters")
+    shapes = nested(config, module, "parameters")
     if not isinstance(shapes, dict):
         return None
     total = 0
@@ -43,7 +43,7 @@ def count_learned(config: dict[str, Any], module: str) -> int | None:
 
 def is_fixed(config: dict[str, Any], name: str) -> bool:
     """Whether a parameter, or what it is a part of, was held fixed."""
-    sections = (inside(config, module, "fixed") for module in ("model", "proposal", "settings"))
+    sections = (nested(config, module, "fixed") for module in ("model", "proposal", "settings"))
     paths = [path for found in sections if isinstance(found, list) for path in found if isinstance(path, str)]
     return any(name == path or name.startswith(f"{path}.") for path in paths)
 
@@ -55,12 +55,12 @@ def add_parameters(report: Report, run: Run) -> None:
     if not learned and not held:
         return
     report.heading("Learned parameters")
-    entries, summarised = _split(learned)
+    entries, summarized = _split(learned)
     seeds = [result.seed for result in run.results]
     if entries:
         _entry_table(report, entries, seeds)
-    if summarised:
-        _summary_table(report, summarised, len(seeds) > 1)
+    if summarized:
+        _summary_table(report, summarized, len(seeds) > 1)
     if held:
         report.text(f"Held fixed: {listed(_fixed_in_words(parameter) for parameter in held)}.")
     report.text("Every array, in full precision, is in model.npz.")
@@ -91,15 +91,15 @@ def _array(value: Any) -> np.ndarray | None:
 
 def _split(parameters: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
     """Those shown entry by entry, and the others."""
-    entries, summarised, rows = [], [], 0
+    entries, summarized, rows = [], [], 0
     for parameter in parameters:
         size = 0 if parameter.values is None else parameter.values[0].size
         if 0 < size <= _SMALL and rows + size <= _ROWS:
             entries.append(parameter)
             rows += size
         else:
-            summarised.append(parameter)
-    return entries, summarised
+            summarized.append(parameter)
+    return entries, summarized
 
 
 def _entry_table(report: Report, parameters: list[Parameter], seeds: list[int]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +16,8 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import beta, norm
 
+from mcfo.data.statistics import STATISTICS
 from mcfo.files import write_atomically
-from mcfo.training.statistics import STATISTICS
 
 _BLUE, _ORANGE, _GREY = "#08519c", "#c2570c", "#4d4d4d"
 _LAGS = 20
@@ -34,23 +34,23 @@ _STYLE: Any = {
 }
 
 
-def autocorrelation(of_series: Listing[np.ndarray], lags: int) -> tuple[np.ndarray, int]:
+def autocorrelation(of_series: Sequence[np.ndarray], lags: int) -> tuple[np.ndarray, int]:
     """At lags 1 to `lags`, pooled over series and over the pairs of which both are known; and how many are known."""
     everything = np.concatenate(of_series)
     known = everything[np.isfinite(everything)]
     found = np.full(lags, np.nan)
     if len(known) < 2 or known.std() == 0:
         return found, len(known)
-    centred = [(one - known.mean()) / known.std() for one in of_series]
+    centered = [(one - known.mean()) / known.std() for one in of_series]
     for lag in range(1, lags + 1):
-        products = np.concatenate([one[lag:] * one[:-lag] for one in centred if len(one) > lag] or [np.zeros(0)])
+        products = np.concatenate([one[lag:] * one[:-lag] for one in centered if len(one) > lag] or [np.zeros(0)])
         products = products[np.isfinite(products)]
         if len(products):
             found[lag - 1] = products.sum() / len(known)
     return found, len(known)
 
 
-def draw_residuals(path: Path, residuals: list[np.ndarray], columns: Listing[str]) -> Path:
+def draw_residuals(path: Path, residuals: list[np.ndarray], columns: Sequence[str]) -> Path:
     """A row for each column: over time, autocorrelation, QQ plot."""
     with plt.rc_context(_STYLE):
         figure, axes = plt.subplots(
@@ -100,9 +100,9 @@ def draw_paths(path: Path, values: np.ndarray, paths: np.ndarray, column: str) -
         figure, axes = plt.subplots(
             len(rows), 1, figsize=(7.2, 1.05 * len(rows) + 0.4), layout="constrained", sharex=True, sharey=True
         )
-        for axis, (name, line, colour) in zip(axes, rows, strict=True):
+        for axis, (name, line, color) in zip(axes, rows, strict=True):
             marker = "." if len(line) <= 60 else None
-            axis.plot(np.arange(1, len(line) + 1), line, color=colour, lw=0.8, marker=marker, ms=4)
+            axis.plot(np.arange(1, len(line) + 1), line, color=color, lw=0.8, marker=marker, ms=4)
             axis.set_title(f"{column}, {name}" if name == "data" else name, loc="left", parse_math=False)
             axis.margins(x=0.01)
         axes[-1].set_xlabel("step")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence as Listing
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.patches import Rectangle
 from matplotlib.ticker import MaxNLocator
 
-from mcfo.data.music.rolls import LOWEST
+from mcfo.data.piano_rolls import LOWEST
 from mcfo.files import write_atomically
 
 _COLOURS = {"observed": "black", "drawn": "#0072b2"}
@@ -38,7 +38,7 @@ class Roll(NamedTuple):
     probabilities: np.ndarray | None = None
 
 
-def draw_rolls(path: Path, rolls: Listing[Roll]) -> Path:
+def draw_rolls(path: Path, rolls: Sequence[Roll]) -> Path:
     """A PNG picture: one panel for each piece, over the octaves that are used."""
     low, high = _range(rolls)
     height = max(1.3, _INCHES * (high - low)) + 0.25
@@ -108,7 +108,7 @@ def _held(notes: np.ndarray) -> list[tuple[int, int, int]]:
     return list(zip(begins.tolist(), ends.tolist(), keys.tolist(), strict=True))
 
 
-def _range(rolls: Listing[Roll]) -> tuple[int, int]:
+def _range(rolls: Sequence[Roll]) -> tuple[int, int]:
     """From which C to which one the notes lie; around the middle one where there are none."""
     used = LOWEST + np.flatnonzero(np.any([np.any(roll.notes == 1, axis=0) for roll in rolls], axis=0))
     low, high = (used[0], used[-1]) if len(used) else (60, 60)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path, PurePath
 
-from mcfo.files import InputError, inside
+from mcfo.errors import InputError
+from mcfo.files import nested
 from mcfo.reports.cautions import cautions
 from mcfo.reports.checks import add_checks
 from mcfo.reports.curves import WIDTH, draw_curves
@@ -63,18 +64,18 @@ def _page(run: Run, figures: Path) -> Report:
 
 
 def _title(run: Run) -> str:
-    file = text(inside(run.config, "data", "file"))
+    file = text(nested(run.config, "data", "file"))
     source = f" from {shortened(PurePath(file).name or file, 80)}" if file else ""
     return f"Learning {_model(run)}{source}"
 
 
 def _model(run: Run) -> str:
-    name = text(inside(run.config, "model", "name")) or text(inside(run.config, "model", "class"))
+    name = text(nested(run.config, "model", "name")) or text(nested(run.config, "model", "class"))
     return shortened(name or "a model without a name", 80)
 
 
 def _summary(run: Run) -> str:
-    proposal = text(inside(run.config, "proposal", "class"))
+    proposal = text(nested(run.config, "proposal", "class"))
     with_proposal = f" with the proposal {shortened(proposal, 80)}" if proposal else ""
     sentences = [
         f"The model {_model(run)}{with_proposal} {'is being' if run.ended is None else 'was'} learned from "
@@ -137,7 +138,7 @@ def _sample_size(run: Run) -> str:
 
 
 def _evaluated_on(run: Run) -> str:
-    return "validation data" if inside(run.ended, "evaluated_on") == "validation" else "learning data"
+    return "validation data" if nested(run.ended, "evaluated_on") == "validation" else "learning data"
 
 
 def _result_table(report: Report, run: Run) -> None:
@@ -164,7 +165,7 @@ def _result_table(report: Report, run: Run) -> None:
         rows.append([str(result.seed), *numbers, str(result.skipped), *step])
         if result is best:
             marked = {(place, column) for column in range(len(rows[-1]))}
-    selected = _SELECTED.get(str(inside(run.ended, "selected")), "as the run ended")
+    selected = _SELECTED.get(str(nested(run.ended, "selected")), "as the run ended")
     bold = " Bold: the lowest NLL." if best else ""
     predicted = " RMSE: of the prediction one step ahead." if "RMSE" in present else ""
     report.table(

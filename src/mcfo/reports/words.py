@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from mcfo.files import inside
+from mcfo.files import nested
 from mcfo.reports.folder import number, text, whole
 
 MISSING = "–"
@@ -13,13 +13,13 @@ _LONGEST = 160
 _MOST = 8
 """Entries of a list that are written out."""
 _RULES = {
-    "DReG": "the doubly reparameterised gradient",
+    "DReG": "the doubly reparameterized gradient",
     "FilterScore": "the filter score",
     "Fisher": "Fisher's identity",
     "InclusiveKL": "the inclusive KL",
     "PathKL": "the inclusive KL of whole paths",
     "Pathwise": "the pathwise gradient through the histories",
-    "Reparameterised": "the reparameterised gradient of each step",
+    "Reparameterized": "the reparameterized gradient of each step",
     "ResamplingScore": "the pathwise gradient with the score of the ancestors",
     "StickingTheLanding": "sticking the landing",
 }
@@ -102,37 +102,37 @@ def objective_in_words(objective: Any) -> str:
     """What is estimated how, for model and proposal."""
     sides = []
     for side, what in (("theta", "the model"), ("phi", "the proposal")):
-        estimator = inside(objective, side)
+        estimator = nested(objective, side)
         if isinstance(estimator, dict):
             sides.append(f"{what} is learned by {_rule_in_words(estimator)}, from {_sampler_in_words(estimator)}")
         elif isinstance(objective, dict) and side in objective:
             sides.append(f"{what} is not learned")
-    name = shortened(text(inside(objective, "name")) or "without a name", 80)
+    name = shortened(text(nested(objective, "name")) or "without a name", 80)
     return f"Objective {name}: {'; '.join(sides) or 'config.json says no more of it'}."
 
 
 def _rule_in_words(estimator: Any) -> str:
-    rule = inside(estimator, "rule")
-    kind = text(inside(rule, "kind")) or text(inside(rule, "name")) or text(rule) or "a rule that is not named"
+    rule = nested(estimator, "rule")
+    kind = text(nested(rule, "kind")) or text(nested(rule, "name")) or text(rule) or "a rule that is not named"
     return _RULES.get(kind, shortened(kind)) + _options(rule, ("kind", "name"))
 
 
 def _sampler_in_words(estimator: Any) -> str:
-    sampler = inside(estimator, "sampler")
-    kind = text(inside(sampler, "kind"))
+    sampler = nested(estimator, "sampler")
+    kind = text(nested(sampler, "kind"))
     if kind == "PIMH":
-        sweeps = whole(inside(sampler, "sweeps")) or 0
+        sweeps = whole(nested(sampler, "sweeps")) or 0
         return f"PIMH with {counted(sweeps, 'sweep')} of {_sampler_in_words(sampler)}"
-    particles = whole(inside(sampler, "particles"))
+    particles = whole(nested(sampler, "particles"))
     size = "particles" if particles is None else counted(particles, "particle")
     if kind != "SMC":
         return f"{shortened(kind or 'a sampler that is not named')} with {size}"
-    criterion = inside(sampler, "criterion")
-    when = text(inside(criterion, "kind")) or text(criterion)
+    criterion = nested(sampler, "criterion")
+    when = text(nested(criterion, "kind")) or text(criterion)
     if when == "Never":
         return f"importance sampling with {size}, never resampled"
-    scheme = text(inside(sampler, "resampling", "kind")) or text(inside(sampler, "resampling"))
-    threshold = number(inside(criterion, "threshold"))
+    scheme = text(nested(sampler, "resampling", "kind")) or text(nested(sampler, "resampling"))
+    threshold = number(nested(criterion, "threshold"))
     moment = {
         "Always": " at every step",
         "ESSBelow": "" if threshold is None else f" where the ESS is below {threshold:.0%} of K",

@@ -1,4 +1,4 @@
-"""Whether a model, a proposal and a sequence fit together: asked once, before anything runs.
+"""Whether a model, a proposal and a series fit together: asked once, before anything runs.
 
 Everything here is about shapes, types and supports, so it is settled while the program is traced and costs nothing
 when it runs.
@@ -13,16 +13,16 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
-from mcfo.distributions import NoiseShape, is_reparameterised, noise_shape
+from mcfo.missing import NoiseShape, is_reparameterized, noise_shape
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
+from mcfo.series import Frame, Series
 from mcfo.types import Distribution, is_known
 
 
 class Fit(NamedTuple):
     """The noise that the proposal wants at the first step and at the others, and which of its methods returned a law
-    that cannot be reparameterised, if one did."""
+    that cannot be reparameterized, if one did."""
 
     initial: NoiseShape | None
     step: NoiseShape | None
@@ -48,8 +48,8 @@ def check_instance(value: Any, wanted: type, name: str, remedy: str) -> None:
 
 def check_arguments(model: Any, proposal: Any, key: Any) -> None:
     """Refuses what is no model, no proposal or no key."""
-    check_instance(model, Model, "model", "The order is (model, proposal, sequence, key=key)")
-    check_instance(proposal, Proposal, "proposal", "The order is (model, proposal, sequence, key=key)")
+    check_instance(model, Model, "model", "The order is (model, proposal, series, key=key)")
+    check_instance(proposal, Proposal, "proposal", "The order is (model, proposal, series, key=key)")
     is_key = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
     is_old_key = getattr(key, "dtype", None) == jnp.uint32 and key.ndim == 1
     if not ((is_key and key.shape == ()) or is_old_key):
@@ -61,15 +61,15 @@ def check_frame(frame: Any) -> None:
     """Refuses anything but one step."""
     check_instance(frame, Frame, "frame", "Make one with mcfo.frame(...), or take one out of mcfo.frames(...)")
     if frame.time.ndim:
-        raise ValueError("These are all the steps of a sequence, but one is wanted: frame_at(frames(...), 0).")
+        raise ValueError("These are all the steps of a series, but one is wanted: frame_at(frames(...), 0).")
 
 
-def check_sequence(sequence: Any) -> None:
-    """Refuses what is no sequence, and a batch where one sequence is wanted."""
-    check_instance(sequence, Sequence, "sequence", "Read the values with Sequence.from_values(values)")
-    if sequence.observations.ndim != 2:
+def check_series(series: Any) -> None:
+    """Refuses what is no series, and a batch where one series is wanted."""
+    check_instance(series, Series, "series", "Read the values with Series.from_values(values)")
+    if series.observations.ndim != 2:
         raise ValueError(
-            f"The observations have shape {sequence.observations.shape}, but a sampler runs over one sequence, "
+            f"The observations have shape {series.observations.shape}, but a sampler runs over one series, "
             "(steps, dimensions). For a batch use jax.vmap(lambda one: sampler(model, proposal, one, key=key))(batch)."
         )
 
@@ -104,14 +104,14 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         rigid = [
             f"{method}() returned {_name(made)}"
             for method, made in (("initial", law), ("step", next_law))
-            if not is_reparameterised(made)
+            if not is_reparameterized(made)
         ]
         fits.append(Fit(noise_shape(law), noise_shape(next_law), rigid[0] if rigid else None))
 
     try:
         eqx.filter_eval_shape(probe, model, proposal, frame, jax.random.key(0))
     except Exception as error:
-        given = "None: the sequence has none" if frame.inputs is None else f"of shape {frame.inputs.shape}"
+        given = "None: the series has none" if frame.inputs is None else f"of shape {frame.inputs.shape}"
         error.add_note(
             f"This came up while mcfo tried {type(model).__name__} and {type(proposal).__name__} on one particle and "
             f"one step, with an observation of shape {frame.observation.shape} and inputs {given}."

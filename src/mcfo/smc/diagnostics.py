@@ -16,7 +16,7 @@ _FEW = 0.02
 def describe(trace: Any) -> str:
     """One sentence: healthy, degenerate or collapsed, at which step, and the likely cause with its remedy.
 
-    Steps are counted from 1. For a batch (a trace with one more axis in front) the first sequence in trouble is
+    Steps are counted from 1. For a batch (a trace with one more axis in front) the first series in trouble is
     described.
     """
     if not isinstance(trace, Trace):
@@ -28,11 +28,11 @@ def describe(trace: Any) -> str:
     if not troubled:
         ess = np.concatenate([run.record.ess for run in runs])
         return (
-            f"All {len(runs)} sequences went well: the effective sample size lies between {ess.min():.1f} and "
+            f"All {len(runs)} series went well: the effective sample size lies between {ess.min():.1f} and "
             f"{ess.max():.1f} of {trace.particle_count} particles."
         )
     return (
-        f"{len(troubled)} of {len(runs)} sequences are in trouble, the first is number {troubled[0].number}: "
+        f"{len(troubled)} of {len(runs)} series are in trouble, the first is number {troubled[0].series_id}: "
         f"{_describe_one(troubled[0])}"
     )
 
@@ -45,20 +45,20 @@ def require_finite(trace: Trace) -> Trace:
 
 
 class _Run(NamedTuple):
-    """What is known of one sequence, on the host and without padding."""
+    """What is known of one series, on the host and without padding."""
 
     record: Record
     particles: int
-    number: int
+    series_id: int
 
 
 def _runs(trace: Trace) -> list[_Run]:
     record = jax.tree.map(lambda array: np.atleast_2d(np.asarray(array)), trace.record)
     count, steps = record.log_evidence.shape
     lengths = np.full(count, steps) if trace.length is None else np.atleast_1d(np.asarray(trace.length))
-    numbers = np.atleast_1d(np.asarray(trace.number))
+    ids = np.atleast_1d(np.asarray(trace.series_id))
     return [
-        _Run(jax.tree.map(lambda array, i=i: array[i, : lengths[i]], record), trace.particle_count, int(numbers[i]))
+        _Run(jax.tree.map(lambda array, i=i: array[i, : lengths[i]], record), trace.particle_count, int(ids[i]))
         for i in range(count)
     ]
 
@@ -66,7 +66,7 @@ def _runs(trace: Trace) -> list[_Run]:
 def _describe_one(run: _Run) -> str:
     record, particles, _ = run
     if not len(record.ess):
-        return "The sequence has no steps: its log-evidence is 0."
+        return "The series has no steps: its log-evidence is 0."
     step = _first_trouble(run)
     if step is None:
         return (
@@ -79,7 +79,7 @@ def _describe_one(run: _Run) -> str:
     if np.isnan(increment):
         return (
             f"NaN at {where}: a log-density of the model or the proposal is not a number. Look for a scale that is "
-            "negative or NaN, a logarithm of a negative number, or parameters that an optimiser has ruined."
+            "negative or NaN, a logarithm of a negative number, or parameters that an optimizer has ruined."
         )
     if increment == np.inf:
         return (

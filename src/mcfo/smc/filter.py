@@ -8,17 +8,17 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from mcfo.distributions import draw_noise, from_noise, impute, observed_log_prob
+from mcfo.missing import draw_noise, from_noise, impute, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
+from mcfo.series import Frame, Series
 from mcfo.smc.checks import (
     Fit,
     check_arguments,
     check_fit,
     check_frame,
     check_instance,
-    check_sequence,
+    check_series,
     is_positive,
     whole_number,
 )
@@ -26,7 +26,7 @@ from mcfo.smc.frames import frame_at, frames, step_key
 from mcfo.smc.keys import Keys, all_keys, keys_of
 from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
 from mcfo.smc.trace import History, Move, Record, State, Trace
-from mcfo.smc.weights import normalise, relative, uniform_log_weights
+from mcfo.smc.weights import normalize, relative, uniform_log_weights
 from mcfo.types import Ancestors, Key, LogWeights, Memory, Scalar
 
 
@@ -60,18 +60,16 @@ class SMC(eqx.Module):
         check_instance(self.resampling, Resampling, "resampling", "Use resampling=Systematic(), say")
         check_instance(self.criterion, Criterion, "criterion", "Use criterion=ESSBelow(0.5), say")
 
-    def __call__(
-        self, model: Model, proposal: Proposal, sequence: Sequence, *, key: Key, history: bool = False
-    ) -> Trace:
-        """Runs over a whole sequence.
+    def __call__(self, model: Model, proposal: Proposal, series: Series, *, key: Key, history: bool = False) -> Trace:
+        """Runs over a whole series.
 
         **Arguments:**
 
         - `history`: keep every particle of every step (memory grows with the length); needed for smoothing.
         """
         check_arguments(model, proposal, key)
-        check_sequence(sequence)
-        return _run(self, model, proposal, sequence, key, history)
+        check_series(series)
+        return _run(self, model, proposal, series, key, history)
 
     def init(self, model: Model, proposal: Proposal, frame: Frame, *, key: Key) -> tuple[State, Record]:
         """The first step. `key` is the run's: each step derives its own from it and the frame's number and time."""
@@ -97,11 +95,11 @@ def sis(particles: int) -> SMC:
 
 
 @eqx.filter_jit
-def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Trace:
-    steps = frames(proposal, sequence)
+def _run(sampler: SMC, model: Model, proposal: Proposal, series: Series, key: Key, history: bool) -> Trace:
+    steps = frames(proposal, series)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     # All keys at once, so that the loop does not hash them one by one.
-    keys = all_keys(key, steps.number, steps.time)
+    keys = all_keys(key, steps.series_id, steps.time)
 
     def keep(outcome: Outcome) -> tuple[Record, History | None]:
         state, record, move = outcome
@@ -115,7 +113,7 @@ def _run(sampler: SMC, model: Model, proposal: Proposal, sequence: Sequence, key
     outcome = first_step(sampler, model, proposal, first, first_keys, fit)
     state, continued = jax.lax.scan(body, outcome.state, rest)
     record, kept = jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), keep(outcome), continued)
-    return Trace(state=state, record=record, history=kept, length=sequence.length, number=sequence.number)
+    return Trace(state=state, record=record, history=kept, length=series.length, series_id=series.series_id)
 
 
 @eqx.filter_jit
@@ -173,11 +171,11 @@ def resampled_step(
     """`next_step` of a filter that resamples before it whatever the weights are, of a step that is not padding.
 
     The log-weights of the states are relative ones, before and after it; the largest comes with them. Resampling needs
-    no more, and the rest of what normalising takes can be done for many steps at once. There is no record.
+    no more, and the rest of what normalizing takes can be done for many steps at once. There is no record.
     """
     log_weights = state.log_weights
     if not sampler.resampling.scale_free:
-        log_weights, _ = normalise(log_weights)
+        log_weights, _ = normalize(log_weights)
     ancestors = sampler.resampling(log_weights, key=keys.resampling)
     memory = inherit(state.memory, ancestors)
     imputation = imputation_keys(model, frame, keys, sampler.particles)
@@ -227,14 +225,14 @@ def next_laws(model: Model, proposal: Proposal, memory: Memory, frame: Frame) ->
 
 
 def weigh(carried: LogWeights, log_weights: LogWeights, frame: Frame) -> tuple[LogWeights, Scalar]:
-    """The carried weights times the new ones, normalised, and the evidence increment."""
+    """The carried weights times the new ones, normalized, and the evidence increment."""
     # A dead particle stays dead, also where its log-weight is NaN because it wandered off.
     alive = carried > -jnp.inf
     log_weights = jnp.where(alive, carried + jnp.where(alive, log_weights.astype(carried.dtype), 0.0), -jnp.inf)
     if frame.present is None:
-        return normalise(log_weights)
-    # Before normalising, so that no gradient passes through what a padded step would have weighed.
-    log_weights, increment = normalise(jnp.where(frame.present, log_weights, carried))
+        return normalize(log_weights)
+    # Before normalizing, so that no gradient passes through what a padded step would have weighed.
+    log_weights, increment = normalize(jnp.where(frame.present, log_weights, carried))
     return log_weights, jnp.where(frame.present, increment, 0.0)
 
 

@@ -1,4 +1,4 @@
-"""The keys of a filter's steps: each use of randomness in each step of each sequence has its own."""
+"""The keys of a filter's steps: each use of randomness in each step of each series has its own."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def keys_of(key: Key) -> Keys:
     return Keys(*jax.random.split(key, 3))
 
 
-def keys_at(key: Key, number: Int[Array, ""], time: Int[Array, ""]) -> Keys:
-    """The keys of a sequence's step, hashed in one go: those of `keys_of(step_key(...))`."""
-    return Keys(*random.split(random.fold_in(random.fold_in(key, number), time), 3))
+def keys_at(key: Key, series_id: Int[Array, ""], time: Int[Array, ""]) -> Keys:
+    """The keys of a series's step, hashed in one go: those of `keys_of(step_key(...))`."""
+    return Keys(*random.split(random.fold_in(random.fold_in(key, series_id), time), 3))
 
 
 def all_keys(key: Key, numbers: Int[Array, "steps ..."], times: Int[Array, "steps ..."]) -> Keys:
-    """The keys of several steps of one sequence or of more, the time in front."""
+    """The keys of several steps of one series or of more, the time in front."""
     of_step = partial(keys_at, key)
     of_steps = of_step if times.ndim == 1 else jax.vmap(of_step)
     return map_in_rounds(lambda now: of_steps(*now), (numbers, times))

@@ -9,8 +9,8 @@ from jaxtyping import Array, Float, Int, Shaped
 
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Sequence
-from mcfo.smc.checks import check_arguments, check_instance, check_sequence, is_positive, whole_number
+from mcfo.series import Series
+from mcfo.smc.checks import check_arguments, check_instance, check_series, is_positive, whole_number
 from mcfo.smc.filter import SMC
 from mcfo.smc.smoothing import draw_trajectories
 from mcfo.smc.trace import Trace
@@ -24,7 +24,7 @@ class Chain(eqx.Module):
     """M Metropolis-Hastings iterations over M + 1 independent sweeps.
 
     - `log_evidences`: log p̂ of every sweep, accepted or not. Their mean is a lower bound of log p(x_1:T) in
-      expectation; the accepted sweep's own is not, because acceptance favours large ones.
+      expectation; the accepted sweep's own is not, because acceptance favors large ones.
     - `current`: which sweep is in force at the start and after each iteration.
     - `trace`: the run of the sweep that is in force at the end.
     - `key`: the key of that sweep.
@@ -79,62 +79,60 @@ class PIMH(eqx.Module):
     def particles(self) -> int:
         return self.sampler.particles
 
-    def __call__(
-        self, model: Model, proposal: Proposal, sequence: Sequence, *, key: Key, history: bool = False
-    ) -> Chain:
-        """Runs the chain over one sequence; `history` keeps every particle of the accepted sweep."""
+    def __call__(self, model: Model, proposal: Proposal, series: Series, *, key: Key, history: bool = False) -> Chain:
+        """Runs the chain over one series; `history` keeps every particle of the accepted sweep."""
         check_arguments(model, proposal, key)
-        check_sequence(sequence)
-        return _run(self, model, proposal, sequence, key, history)
+        check_series(series)
+        return _run(self, model, proposal, series, key, history)
 
     def trajectories(
-        self, model: Model, proposal: Proposal, sequence: Sequence, *, key: Key
+        self, model: Model, proposal: Proposal, series: Series, *, key: Key
     ) -> tuple[Shaped[Array, "sweeps steps *latent"], Chain]:
         """The trajectory z_1:T in force at the start and after each iteration, with the chain that chose them."""
         check_arguments(model, proposal, key)
-        check_sequence(sequence)
-        return _trajectories(self, model, proposal, sequence, key)
+        check_series(series)
+        return _trajectories(self, model, proposal, series, key)
 
 
 @eqx.filter_jit
-def _run(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key, history: bool) -> Chain:
-    keys = _sweep_keys(pimh, sequence, key)
-    return _chain(_sweep(pimh, model, proposal, sequence, keys, history), keys, key)
+def _run(pimh: PIMH, model: Model, proposal: Proposal, series: Series, key: Key, history: bool) -> Chain:
+    keys = _sweep_keys(pimh, series, key)
+    return _chain(_sweep(pimh, model, proposal, series, keys, history), keys, key)
 
 
 @eqx.filter_jit
-def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, key: Key):
-    sweep_keys = _sweep_keys(pimh, sequence, key)
-    traces = _sweep(pimh, model, proposal, sequence, sweep_keys, history=True)
+def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, series: Series, key: Key):
+    sweep_keys = _sweep_keys(pimh, series, key)
+    traces = _sweep(pimh, model, proposal, series, sweep_keys, history=True)
     chain = _chain(traces, sweep_keys, key)
-    keys = jax.random.split(_chain_key(key, traces.number[0], "draw"), pimh.sweeps + 1)
+    keys = jax.random.split(_chain_key(key, traces.series_id[0], "draw"), pimh.sweeps + 1)
     paths = jax.vmap(lambda trace, key: draw_trajectories(trace, 1, key=key).latents[:, 0])(traces, keys)
     return paths[chain.current], chain
 
 
-def _sweep_keys(pimh: PIMH, sequence: Sequence, key: Key) -> Shaped[Array, "sweeps ..."]:
-    return jax.random.split(_chain_key(key, sequence.number, "sweep"), pimh.sweeps + 1)
+def _sweep_keys(pimh: PIMH, series: Series, key: Key) -> Shaped[Array, "sweeps ..."]:
+    return jax.random.split(_chain_key(key, series.series_id, "sweep"), pimh.sweeps + 1)
 
 
-def _sweep(pimh: PIMH, model: Model, proposal: Proposal, sequence: Sequence, keys: Array, history: bool) -> Trace:
+def _sweep(pimh: PIMH, model: Model, proposal: Proposal, series: Series, keys: Array, history: bool) -> Trace:
     """All sweeps side by side: a trace with the sweeps in front.
 
     The accepted sweep is picked from them, not run again from its key: in float32 another batch shape rounds otherwise,
     and a run that resamples is then another run.
     """
-    return jax.vmap(lambda key: pimh.sampler(model, proposal, sequence, key=key, history=history))(keys)
+    return jax.vmap(lambda key: pimh.sampler(model, proposal, series, key=key, history=history))(keys)
 
 
 def _chain(traces: Trace, sweep_keys: Array, key: Key) -> Chain:
     log_evidences = traces.log_evidence
-    current = _accept(log_evidences, _chain_key(key, traces.number[0], "accept"))
+    current = _accept(log_evidences, _chain_key(key, traces.series_id[0], "accept"))
     trace, accepted = jax.tree.map(lambda array: array[current[-1]], (traces, sweep_keys))
     return Chain(log_evidences, current, trace, accepted)
 
 
-def _chain_key(key: Key, number: Int[Array, ""], use: str) -> Key:
+def _chain_key(key: Key, series_id: Int[Array, ""], use: str) -> Key:
     tag = _TAG + ("sweep", "accept", "draw").index(use)
-    return jax.random.fold_in(jax.random.fold_in(key, tag), number)
+    return jax.random.fold_in(jax.random.fold_in(key, tag), series_id)
 
 
 def _accept(log_evidences: Float[Array, " sweeps"], key: Key) -> Int[Array, " sweeps"]:

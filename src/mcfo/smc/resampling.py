@@ -2,7 +2,7 @@
 
 Every scheme draws A_1 <= ... <= A_K with E[#{i : A_i = j}] = K W_j, which is all that an unbiased evidence needs.
 The order is ascending, so that gathers read memory forwards and distinct ancestors are counted by comparing
-neighbours. All of it is arithmetic inside XLA: no callback, no loop over particles, correct under `vmap`.
+neighbors. All of it is arithmetic inside XLA: no callback, no loop over particles, correct under `vmap`.
 """
 
 import abc
@@ -20,7 +20,7 @@ from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 class Resampling(eqx.Module):
     """A way to draw ancestors.
 
-    `scale_free`: whether it divides by the sum of the weights itself, so that log-weights may differ from normalised
+    `scale_free`: whether it divides by the sum of the weights itself, so that log-weights may differ from normalized
     ones by a constant, and need not be finite.
     """
 
@@ -28,7 +28,7 @@ class Resampling(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
-        """Ancestors in ascending order, for normalised log-weights."""
+        """Ancestors in ascending order, for normalized log-weights."""
 
 
 class Multinomial(Resampling):
@@ -92,7 +92,7 @@ class Criterion(eqx.Module):
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights) -> Bool[Array, ""] | bool:
-        """Whether to resample particles with these normalised log-weights."""
+        """Whether to resample particles with these normalized log-weights."""
 
 
 class Always(Criterion):
@@ -129,13 +129,13 @@ class ESSBelow(Criterion):
 
 
 def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
-    """Independent draws from a set of normalised log-weights, in no order."""
+    """Independent draws from a set of normalized log-weights, in no order."""
     uniforms = random.uniform(key, (count,), log_weights.dtype)
     return jnp.searchsorted(_cumulative(log_weights), uniforms, side="right").astype(jnp.int32)
 
 
 def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
-    """So many draws from a set of normalised log-weights, ascending, from an even grid that one uniform number shifts:
+    """So many draws from a set of normalized log-weights, ascending, from an even grid that one uniform number shifts:
     index i comes count · W_i times in mean."""
     offset = random.uniform(key, (), log_weights.dtype)
     grid = jnp.minimum((jnp.arange(count) + offset) / count, _below_one(log_weights.dtype))

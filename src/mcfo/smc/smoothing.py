@@ -16,13 +16,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.distributions import observed_log_prob
+from mcfo.missing import observed_log_prob
 from mcfo.models.base import MarkovModel, Model
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.checks import whole_number
 from mcfo.smc.resampling import draw_indices
 from mcfo.smc.trace import History, Particles, Trace
-from mcfo.smc.weights import normalise, uniform_log_weights
+from mcfo.smc.weights import normalize, uniform_log_weights
 from mcfo.types import Key
 
 
@@ -42,7 +42,7 @@ def draw_trajectories(trace: Trace, count: int, *, key: Key) -> Particles:
     """Whole paths drawn from the weighted genealogy: equally weighted, with repetitions."""
     history = _history(trace)
     count = _at_least(count, 1, "the number of paths")
-    places = draw_indices(history.log_weights[-1], count, key=_smoothing_key(key, trace.number))
+    places = draw_indices(history.log_weights[-1], count, key=_smoothing_key(key, trace.series_id))
     return _equally_weighted(_ancestral_paths(history, places), history)
 
 
@@ -75,7 +75,7 @@ def _fixed_lag(history: History, lag: int) -> Particles:
     return Particles(*jax.lax.map(marginal, jnp.arange(steps, dtype=jnp.int32)))
 
 
-def backward_simulation(model: Model, trace: Trace, sequence: Sequence, count: int, *, key: Key) -> Particles:
+def backward_simulation(model: Model, trace: Trace, series: Series, count: int, *, key: Key) -> Particles:
     """Paths drawn backwards: z_T by the last weights, then z_t by W_t p(z_t+1 | z_t) p(x_t+1 | z_t+1, z_t).
 
     Each of the `count` paths chooses anew among all K particles at every step, so early steps keep their diversity:
@@ -87,19 +87,19 @@ def backward_simulation(model: Model, trace: Trace, sequence: Sequence, count: i
             "latent depends on the whole past. Use genealogy() or fixed_lag()."
         )
     history = _history(trace)
-    if sequence.steps != len(history.ancestors):
+    if series.steps != len(history.ancestors):
         raise ValueError(
-            f"The trace has {len(history.ancestors)} steps, but the sequence has {sequence.steps}. Give the sequence "
+            f"The trace has {len(history.ancestors)} steps, but the series has {series.steps}. Give the series "
             "that was filtered."
         )
-    return _backward_simulation(model, history, sequence, _at_least(count, 1, "the number of paths"), key)
+    return _backward_simulation(model, history, series, _at_least(count, 1, "the number of paths"), key)
 
 
 @eqx.filter_jit
-def _backward_simulation(model: MarkovModel, history: History, sequence: Sequence, count: int, key: Key) -> Particles:
-    clean = sequence.sanitised()
+def _backward_simulation(model: MarkovModel, history: History, series: Series, count: int, key: Key) -> Particles:
+    clean = series.sanitized()
     present = clean.present()
-    last_key, path_key = jax.random.split(_smoothing_key(key, sequence.number))
+    last_key, path_key = jax.random.split(_smoothing_key(key, series.series_id))
     last = history.latents[-1][draw_indices(history.log_weights[-1], count, key=last_key)]
 
     def step(later: Shaped[Array, " count *latent"], now):
@@ -113,7 +113,7 @@ def _backward_simulation(model: MarkovModel, history: History, sequence: Sequenc
 
         def choose(later_latent, key):
             log_densities = jax.vmap(lambda latent: log_density(latent, later_latent))(latents)
-            return latents[draw_indices(normalise(log_weights + log_densities)[0], 1, key=key)[0]]
+            return latents[draw_indices(normalize(log_weights + log_densities)[0], 1, key=key)[0]]
 
         earlier = jax.vmap(choose)(later, jax.random.split(key, count))
         if present_next is not None:
@@ -135,14 +135,14 @@ _TAG = 0x736D6F6F
 """Keeps a smoother's keys apart from those that the filter derived from the same key."""
 
 
-def _smoothing_key(key: Key, number: Int[Array, ""]) -> Key:
-    return jax.random.fold_in(jax.random.fold_in(key, _TAG), number)
+def _smoothing_key(key: Key, series_id: Int[Array, ""]) -> Key:
+    return jax.random.fold_in(jax.random.fold_in(key, _TAG), series_id)
 
 
 def _history(trace: Trace) -> History:
     history = trace.require_history()
     if history.ancestors.ndim != 2:
-        raise ValueError("This is the trace of a batch. Smooth one sequence at a time, or use jax.vmap.")
+        raise ValueError("This is the trace of a batch. Smooth one series at a time, or use jax.vmap.")
     return history
 
 

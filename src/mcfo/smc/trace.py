@@ -22,8 +22,8 @@ class Particles(eqx.Module):
 
     def variance(self) -> Float[Array, "*batch *latent"]:
         """The weighted variance over the particles, one for each dimension of the latent."""
-        centred = self.latents - jnp.expand_dims(self.mean(), self._axis())
-        return jnp.sum(self._weights() * centred**2, axis=self._axis())
+        centered = self.latents - jnp.expand_dims(self.mean(), self._axis())
+        return jnp.sum(self._weights() * centered**2, axis=self._axis())
 
     def _axis(self) -> int:
         return self.log_weights.ndim - 1
@@ -82,10 +82,10 @@ class Move(eqx.Module):
     - `ancestors`: who each particle descends from; itself where nothing was resampled.
     - `resampled`: whether resampling preceded the step.
     - `memory`: the memories with which the step began, after resampling; None at the first step.
-    - `carried`: the normalised log-weights with which it began.
+    - `carried`: the normalized log-weights with which it began.
     - `noise`: what the latents were made from.
     - `latents`: z_t.
-    - `log_weights`: the normalised log-weights after the step; None where the draw is to be made anew.
+    - `log_weights`: the normalized log-weights after the step; None where the draw is to be made anew.
     - `imputation`: a key a particle for what is missing in x_t, where the memory needs it.
     """
 
@@ -113,16 +113,16 @@ class History(eqx.Module):
 
 
 class Trace(eqx.Module):
-    """A run over one sequence: the last state, how every step went, and the history if it was kept.
+    """A run over one series: the last state, how every step went, and the history if it was kept.
 
-    `length` is the number of steps that are not padding; None if all are. `number` is the sequence's.
+    `length` is the number of steps that are not padding; None if all are. `series_id` is the series's.
     """
 
     state: State
     record: Record
     history: History | None
     length: Int[Array, ""] | None
-    number: Int[Array, ""]
+    series_id: Int[Array, ""]
 
     @property
     def log_evidence(self) -> Float[Array, "*batch"]:

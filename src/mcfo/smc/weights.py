@@ -1,4 +1,4 @@
-"""Weights are logarithms, normalised; the evidence increment is what normalising removed."""
+"""Weights are logarithms, normalized; the evidence increment is what normalizing removed."""
 
 from typing import Any
 
@@ -11,14 +11,14 @@ _BLOCKS = (*range(16, 33), *range(15, 7, -1))
 """Sizes of the blocks in which sums are taken: the first that leaves nothing over, or else the first."""
 
 
-def normalise(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
-    """Normalised log-weights and log R = log sum_i w_i.
+def normalize(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
+    """Normalized log-weights and log R = log sum_i w_i.
 
-    If log R is not finite there is nothing to normalise by. The particles then get equal weights, so that the
+    If log R is not finite there is nothing to normalize by. The particles then get equal weights, so that the
     filter goes on and every later number means something, and log R itself says what happened: -inf if all weights
     are zero, +inf if one is infinite, NaN if one is NaN.
     """
-    return normalise_relative(*relative(log_weights))
+    return normalize_relative(*relative(log_weights))
 
 
 def relative(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
@@ -29,8 +29,8 @@ def relative(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
     return log_weights - shift, shift
 
 
-def normalise_relative(shifted: LogWeights, shift: Scalar) -> tuple[LogWeights, Scalar]:
-    """`normalise`, of what `relative` gave."""
+def normalize_relative(shifted: LogWeights, shift: Scalar) -> tuple[LogWeights, Scalar]:
+    """`normalize`, of what `relative` gave."""
     total = _sum(jnp.exp(shifted), shifted != -jnp.inf)
     # The inner `where` keeps the gradient of a collapsed step from being NaN.
     log_total = jnp.where(
@@ -43,7 +43,7 @@ def normalise_relative(shifted: LogWeights, shift: Scalar) -> tuple[LogWeights, 
 
 
 def effective_sample_size(log_weights: LogWeights) -> Scalar:
-    """ESS = 1 / sum_i W_i² of normalised log-weights: between 1 and the number of particles."""
+    """ESS = 1 / sum_i W_i² of normalized log-weights: between 1 and the number of particles."""
     return 1.0 / _sum(jnp.exp(2.0 * log_weights), log_weights != -jnp.inf)
 
 
@@ -117,7 +117,7 @@ def _added(starts: Array, table: Float[Array, "blocks block"], triangle: Array) 
 
 
 def _in_blocks(values: Float[Array, " size"]) -> Float[Array, "blocks block"]:
-    # What is padded is not vectorised: so rather blocks of an odd size.
+    # What is padded is not vectorized: so rather blocks of an odd size.
     block = next((block for block in _BLOCKS if len(values) % block == 0), _BLOCKS[0])
     blocks = -(-len(values) // block)
     return jnp.pad(values, (0, blocks * block - len(values))).reshape(blocks, block)

@@ -16,10 +16,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mcfo.exact.kalman import KalmanFilter, kalman_filter
+from mcfo.kalman import KalmanFilter, kalman_filter
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.filter import draw, first_laws, next_laws, split_first
 from mcfo.smc.frames import frames
 from mcfo.types import Key
@@ -53,7 +53,7 @@ class Estimate(NamedTuple):
 
 @eqx.filter_jit
 def exact_history_blocks(
-    model: LinearGaussian, proposal: Proposal, sequence: Sequence, sizes: tuple[int, ...], keys: jax.Array
+    model: LinearGaussian, proposal: Proposal, series: Series, sizes: tuple[int, ...], keys: jax.Array
 ) -> Blocks:
     """The blocks of independent replicates, one for each key.
 
@@ -62,10 +62,10 @@ def exact_history_blocks(
     - `sizes`: the numbers of particles K, each a divisor of the next. All share the weights of the largest one, so the
       bounds at two K are paired: their difference varies far less than either.
     """
-    exact = kalman_filter(model, sequence)
+    exact = kalman_filter(model, series)
 
     def replicate(key: Key) -> Blocks:
-        return in_blocks(log_weight_ratios(model, proposal, sequence, exact, sizes[-1], key=key), sizes)
+        return in_blocks(log_weight_ratios(model, proposal, series, exact, sizes[-1], key=key), sizes)
 
     return jax.vmap(replicate)(keys)
 
@@ -73,16 +73,16 @@ def exact_history_blocks(
 def log_weight_ratios(
     model: LinearGaussian,
     proposal: Proposal,
-    sequence: Sequence,
+    series: Series,
     exact: KalmanFilter,
     particles: int,
     *,
     key: Key,
 ) -> Float[Array, "steps particles"]:
     """log(w_t / p(x_t | x_1:t-1)) of independent particles with exact histories, for every step."""
-    first, rest = split_first(frames(proposal, sequence))
+    first, rest = split_first(frames(proposal, series))
     of_histories, of_latents = jax.random.split(key)
-    shape = (sequence.steps, particles, model.latent_size)
+    shape = (series.steps, particles, model.latent_size)
     noise = jax.random.normal(of_latents, shape, model.initial_mean.dtype)
     before = jax.tree.map(lambda array: array[:-1], exact.filtered)
     histories = before.sample(particles, key=of_histories)
@@ -124,10 +124,10 @@ def controlled_mean(
     shows. It is left out too where it is nothing but rounding, as with one step and the optimal proposal.
     """
     values, control = (np.asarray(each).reshape(len(each), -1) for each in (values, control))
-    centred = control - control.mean(0)
+    centered = control - control.mean(0)
     useful = (control.std(0) > ROUNDING) & (values.std(0) < 1)
-    squares = np.where(useful, np.sum(centred**2, axis=0), np.inf)
-    slopes = np.sum(centred * values, axis=0) / squares
+    squares = np.where(useful, np.sum(centered**2, axis=0), np.inf)
+    slopes = np.sum(centered * values, axis=0) / squares
     return mean(np.sum(values - slopes * control, axis=-1))
 
 

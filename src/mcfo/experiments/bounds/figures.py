@@ -42,16 +42,16 @@ def draw_k_gap(path: Path, measured: Measurements) -> Path:
     """K x gap against K, with its closed-form limit."""
     figure, axes = plt.subplots(1, 2, figsize=(9, 4.6), sharex=True, sharey=True, layout="constrained")
     for name, curve in measured.exact.items():
-        colour = _COLOURS[name]
-        _plot(axes[0], curve.particles, curve, color=colour, label=PROPOSALS[name], by_particles=True)
-        axes[0].axhline(curve.limit[0], color=colour, lw=0.9, ls="--")
+        color = _COLOURS[name]
+        _plot(axes[0], curve.particles, curve, color=color, label=PROPOSALS[name], by_particles=True)
+        axes[0].axhline(curve.limit[0], color=color, lw=0.9, ls="--")
         grid = np.geomspace(10, curve.particles[-1], 50)
-        axes[0].plot(grid, curve.limit[0] + measured.second_orders[name] / grid, color=colour, lw=0.9, ls=":")
+        axes[0].plot(grid, curve.limit[0] + measured.second_orders[name] / grid, color=color, lw=0.9, ls=":")
     for name, curve in measured.smc.items():
-        colour, systematic = _COLOURS[name], measured.systematic[name]
-        _plot(axes[1], curve.particles, curve, color=colour, by_particles=True)
-        _plot(axes[1], systematic.particles, systematic, color=colour, by_particles=True, marker="s", hollow=True)
-        axes[1].axhline(curve.limit[0], color=colour, lw=0.9, ls="--")
+        color, systematic = _COLOURS[name], measured.systematic[name]
+        _plot(axes[1], curve.particles, curve, color=color, by_particles=True)
+        _plot(axes[1], systematic.particles, systematic, color=color, by_particles=True, marker="s", hollow=True)
+        axes[1].axhline(curve.limit[0], color=color, lw=0.9, ls="--")
     for style, label in (("--", "closed-form limit"), (":", "limit + next order / K")):
         axes[0].plot([], [], color="0.4", lw=0.9, ls=style, label=label)
     axes[0].plot([], [], color="0.4", lw=1.2, marker="s", ms=4, mfc="white", label="systematic resampling")
@@ -105,10 +105,10 @@ def draw_comparison(path: Path, measured: Measurements, preset: Preset) -> Path:
     figure, axes = plt.subplots(2, 2, figsize=(9, 7.2), sharex="col", layout="constrained")
     for row, name in zip(axes, ("bootstrap", "optimal"), strict=True):
         by_particles = {"iwae": measured.paths, "fivo": measured.smc, "mcfo-exact": measured.exact}
-        for method, colour in _METHOD_COLOURS.items():
+        for method, color in _METHOD_COLOURS.items():
             curve = by_particles[method][name]
-            _plot(row[0], curve.particles, curve, color=colour, label=METHODS[method])
-            _plot(row[1], list(preset.growing_steps), measured.growing[name][method], color=colour)
+            _plot(row[0], curve.particles, curve, color=color, label=METHODS[method])
+            _plot(row[1], list(preset.growing_steps), measured.growing[name][method], color=color)
         proposal = f"{PROPOSALS[name].capitalize()} proposal"
         _logarithmic(row[0], f"{proposal}, T = {STEPS}", "number of particles K" if name == "optimal" else "")
         _logarithmic(row[1], f"{proposal}, K = {preset.growing_particles}", "steps T" if name == "optimal" else "")

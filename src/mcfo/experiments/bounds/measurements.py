@@ -109,17 +109,17 @@ class Measurements:
 
 def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -> Measurements:
     """Draws everything, with a progress bar for each part."""
-    model, sequence, proposals = problem.model, problem.sequence, problem.proposals
+    model, series, proposals = problem.model, problem.series, problem.proposals
     of_exact, of_smc, of_paths, of_growing, of_scan, of_values = jax.random.split(key, 6)
     sampled = Sampled(progress)
     exact = {}
     for name, proposal in proposals.items():
-        limit = float(relative_variances(model, proposal, sequence).sum() / 2)
+        limit = float(relative_variances(model, proposal, series).sum() / 2)
         blocks = sampled.blocks(
             exact_history_blocks,
             problem,
             proposal,
-            sequence,
+            series,
             preset.exact_particles,
             preset.exact_replicates,
             key=of_exact,
@@ -135,12 +135,12 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
     }
     paths = {}
     for name, proposal in proposals.items():
-        limit = float(path_relative_variances(model, proposal, sequence)[-1] / 2)
+        limit = float(path_relative_variances(model, proposal, series)[-1] / 2)
         blocks = sampled.blocks(
             path_blocks,
             problem,
             proposal,
-            sequence,
+            series,
             preset.exact_particles,
             preset.path_replicates,
             key=of_paths,
@@ -154,7 +154,7 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
         exact_history_blocks,
         forgetful,
         forgetful.proposals["optimal"],
-        sequence,
+        series,
         preset.scan_particles,
         preset.scan_replicates,
         key=of_scan,
@@ -166,7 +166,7 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
             SMC(particles, Multinomial(), Always()),
             each,
             each.proposals["optimal"],
-            sequence,
+            series,
             replicates,
             key=of_smc,
             name=f"SMC where the optimal proposal is exact, {particles} particles",
@@ -175,8 +175,8 @@ def measure(problem: Problem, preset: Preset, progress: Progress, *, key: Key) -
     )
     return Measurements(
         problem=problem,
-        step_variances={name: relative_variances(model, q, sequence) for name, q in proposals.items()},
-        second_orders={name: second_order(model, q, sequence) for name, q in proposals.items()},
+        step_variances={name: relative_variances(model, q, series) for name, q in proposals.items()},
+        second_orders={name: second_order(model, q, series) for name, q in proposals.items()},
         exact=exact,
         smc=smc["multinomial"],
         systematic=smc["systematic"],
@@ -221,14 +221,14 @@ def _smc_curve(
 ) -> Curve:
     """The bound of SMC that resamples before every step."""
     multinomial = isinstance(resampling, Multinomial)
-    limit = smc_relative_variance(problem.model, proposal, problem.sequence) / 2 if multinomial else np.nan
+    limit = smc_relative_variance(problem.model, proposal, problem.series) / 2 if multinomial else np.nan
     scheme = type(resampling).__name__.lower()
     samples = [
         sampled.smc(
             SMC(particles, resampling, Always()),
             problem,
             proposal,
-            problem.sequence,
+            problem.series,
             count,
             key=key,
             name=f"SMC, {scheme}, {particles} particles, {name}",
@@ -309,7 +309,7 @@ def _scan(problem: Problem, preset: Preset, sampled: Sampled, *, key: Key) -> tu
             exact_history_blocks,
             problem,
             proposal,
-            problem.sequence,
+            problem.series,
             sizes,
             preset.scan_replicates,
             key=key,
@@ -328,21 +328,21 @@ def _scan(problem: Problem, preset: Preset, sampled: Sampled, *, key: Key) -> tu
                 control = (best.excess - blocks.excess)[:, place]
                 gap[size] = controlled_mean(-blocks.log_ratio[:, place], blocks.excess[:, place])
                 loss[size] = controlled_mean(below, control)
-            limit = float(relative_variances(problem.model, proposal, problem.sequence).sum() / 2)
+            limit = float(relative_variances(problem.model, proposal, problem.series).sum() / 2)
             scanned.append(ScannedProposal(kind, amount, gap, loss, limit))
     return scanned, float(np.sqrt(best.square[..., 0]).max())
 
 
 def _difference_of_values(problem: Problem, particles: int, *, key: Key) -> float:
     """max |MCFO - FIVO| of the objectives' values over some keys, with the same sampler: zero."""
-    proposal, sequence = problem.proposals["bootstrap"], problem.sequence
+    proposal, series = problem.proposals["bootstrap"], problem.series
     objectives = (
         mcfo(particles, resampling=Multinomial()),
         fivo(particles, resampling=Multinomial(), criterion=Always()),
     )
 
     def difference(key: Key) -> float:
-        ours, theirs = (float(each.loss(problem.model, proposal, sequence, key=key)[0]) for each in objectives)
+        ours, theirs = (float(each.loss(problem.model, proposal, series, key=key)[0]) for each in objectives)
         return abs(ours - theirs)
 
     return max(difference(one) for one in jax.random.split(key, 8))

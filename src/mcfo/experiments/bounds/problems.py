@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array
 
-from mcfo.exact.kalman import kalman_filter
+from mcfo.kalman import kalman_filter
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.models.simulation import simulate
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.types import Key
 
 STEPS = 10
@@ -28,17 +28,17 @@ class Problem:
     """
 
     model: LinearGaussian
-    long: Sequence
+    long: Series
     proposals: dict[str, AffineGaussian]
     log_evidences: np.ndarray
 
     @classmethod
-    def of(cls, model: LinearGaussian, long: Sequence, proposals: dict[str, AffineGaussian]) -> Problem:
+    def of(cls, model: LinearGaussian, long: Series, proposals: dict[str, AffineGaussian]) -> Problem:
         """With the exact log p(x_t | x_1:t-1) of every step of the long series."""
         return cls(model, long, proposals, np.asarray(kalman_filter(model, long).log_evidences))
 
     @property
-    def sequence(self) -> Sequence:
+    def series(self) -> Series:
         """The series of T = 10 steps."""
         return self.long.window(0, STEPS)
 
@@ -54,7 +54,7 @@ def make_problem(steps: int, *, key: Key) -> Problem:
     _, observations = simulate(model, steps, key=key)
     optimal = AffineGaussian.optimal(model)
     proposals = {"bootstrap": prior_proposal(model), "wide": moved(optimal, variance=1.5), "optimal": optimal}
-    return Problem.of(model, Sequence.from_values(np.asarray(observations)), proposals)
+    return Problem.of(model, Series.from_values(np.asarray(observations)), proposals)
 
 
 def prior_proposal(model: LinearGaussian) -> AffineGaussian:
@@ -64,7 +64,7 @@ def prior_proposal(model: LinearGaussian) -> AffineGaussian:
     return AffineGaussian(
         initial_weight=nothing,
         initial_offset=model.initial_mean,
-        initial_covariance=model.initial_noise.matrix,
+        initial_noise=model.initial_noise.matrix,
         latent_weight=model.transition_matrix,
         observation_weight=nothing,
         offset=offset,

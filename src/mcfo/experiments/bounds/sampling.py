@@ -12,12 +12,12 @@ import numpy as np
 from jaxtyping import Array, Float
 from rich.progress import Progress
 
-from mcfo.exact.kalman import kalman_filter
 from mcfo.experiments.bounds.exact_histories import Blocks, in_blocks
 from mcfo.experiments.bounds.problems import Problem
+from mcfo.kalman import kalman_filter
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.smc.filter import SMC, sis
 from mcfo.types import Key
 
@@ -36,7 +36,7 @@ class Sampled:
         draw: Callable[..., Blocks],
         problem: Problem,
         proposal: AffineGaussian,
-        sequence: Sequence,
+        series: Series,
         sizes: tuple[int, ...],
         replicates: int,
         *,
@@ -50,9 +50,9 @@ class Sampled:
         - `draw`: [`exact_history_blocks`][] or [`path_blocks`][].
         """
         return self._repeat(
-            lambda keys: draw(problem.model, proposal, sequence, sizes, keys),
+            lambda keys: draw(problem.model, proposal, series, sizes, keys),
             replicates,
-            sizes[-1] * sequence.steps,
+            sizes[-1] * series.steps,
             key=key,
             name=name,
         )
@@ -62,7 +62,7 @@ class Sampled:
         sampler: SMC,
         problem: Problem,
         proposal: AffineGaussian,
-        sequence: Sequence,
+        series: Series,
         replicates: int,
         *,
         key: Key,
@@ -70,9 +70,9 @@ class Sampled:
     ) -> Float[np.ndarray, "replicates steps"]:
         """log p̂(x_1:t) / p(x_1:t) for every t: the beginning of a run is a run on the beginning of the series."""
         return self._repeat(
-            lambda keys: _log_ratios(sampler, problem.model, proposal, sequence, keys),
+            lambda keys: _log_ratios(sampler, problem.model, proposal, series, keys),
             replicates,
-            sampler.particles * sequence.steps,
+            sampler.particles * series.steps,
             key=key,
             name=name,
         )
@@ -91,22 +91,22 @@ class Sampled:
 
 @eqx.filter_jit
 def _log_ratios(
-    sampler: SMC, model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, keys: jax.Array
+    sampler: SMC, model: LinearGaussian, proposal: AffineGaussian, series: Series, keys: jax.Array
 ) -> Array:
-    exact = kalman_filter(model, sequence).log_evidences
-    increments = jax.vmap(lambda key: sampler(model, proposal, sequence, key=key).record.log_evidence)(keys)
+    exact = kalman_filter(model, series).log_evidences
+    increments = jax.vmap(lambda key: sampler(model, proposal, series, key=key).record.log_evidence)(keys)
     return jnp.cumsum(increments - exact, axis=-1)
 
 
 @eqx.filter_jit
 def path_blocks(
-    model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, sizes: tuple[int, ...], keys: jax.Array
+    model: LinearGaussian, proposal: AffineGaussian, series: Series, sizes: tuple[int, ...], keys: jax.Array
 ) -> Blocks:
     """The blocks of weights of whole paths that are never resampled."""
-    exact = kalman_filter(model, sequence).log_evidence
+    exact = kalman_filter(model, series).log_evidence
 
     def replicate(key: Key) -> Blocks:
-        trace = sis(sizes[-1])(model, proposal, sequence, key=key)
+        trace = sis(sizes[-1])(model, proposal, series, key=key)
         log_paths = trace.state.log_weights + jnp.log(sizes[-1]) + trace.log_evidence
         return in_blocks(log_paths - exact, sizes)
 

@@ -19,15 +19,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mcfo.exact.kalman import kalman_filter
+from mcfo.kalman import kalman_filter
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 
 
 @dataclass(frozen=True)
 class LogQuadratic:
-    """u ↦ constant + shift · u - uᵀ precision u / 2: the logarithm of an unnormalised Gaussian, or of its inverse."""
+    """u ↦ constant + shift · u - uᵀ precision u / 2: the logarithm of an unnormalized Gaussian, or of its inverse."""
 
     precision: np.ndarray
     shift: np.ndarray
@@ -89,7 +89,7 @@ class Step:
         return (1 - power) * self.proposal + power * self.joint
 
 
-def log_weight_moments(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, power: int) -> np.ndarray:
+def log_weight_moments(model: LinearGaussian, proposal: AffineGaussian, series: Series, power: int) -> np.ndarray:
     """log E[w_t^power] for t = 1..T, with z_t-1 ~ p(z_t-1 | x_1:t-1) and z_t ~ q.
 
     With power one it is log p(x_t | x_1:t-1). With power two
@@ -99,39 +99,39 @@ def log_weight_moments(model: LinearGaussian, proposal: AffineGaussian, sequence
     whose integrand is the exponential of a quadratic form in (z_t-1, z_t); it is infinite where that form is not
     negative definite, as it is for proposals much narrower than p(z_t | z_t-1, x_t).
     """
-    return np.array([(step.history + step.powers(power)).log_integral() for step in _steps(model, proposal, sequence)])
+    return np.array([(step.history + step.powers(power)).log_integral() for step in _steps(model, proposal, series)])
 
 
-def relative_variances(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> np.ndarray:
+def relative_variances(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> np.ndarray:
     """V[w_t] / p(x_t | x_1:t-1)² for t = 1..T: K (log p - E log R_t) tends to half of it with exact histories."""
-    squares = log_weight_moments(model, proposal, sequence, 2)
-    return np.expm1(squares - 2 * _log_evidences(model, sequence))
+    squares = log_weight_moments(model, proposal, series, 2)
+    return np.expm1(squares - 2 * _log_evidences(model, series))
 
 
-def second_order(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> float:
+def second_order(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> float:
     """The next term of the expansion with exact histories: K gap = Σ_t v_t / 2 + second_order / K + O(K⁻²).
 
     With r = R_t / p - 1, E log(1 + r) = -E[r²]/2 + E[r³]/3 - E[r⁴]/4 + ..., where E[r²] = v_t / K,
     E[r³] = E[(w_t / p - 1)³] / K² and E[r⁴] = 3 v_t² / K² + O(K⁻³).
     """
-    log_evidences = _log_evidences(model, sequence)
+    log_evidences = _log_evidences(model, series)
     second, third = (
-        np.exp(log_weight_moments(model, proposal, sequence, power) - power * log_evidences) for power in (2, 3)
+        np.exp(log_weight_moments(model, proposal, series, power) - power * log_evidences) for power in (2, 3)
     )
     variances, skews = second - 1, third - 3 * second + 2
     return float(np.sum(0.75 * variances**2 - skews / 3))
 
 
 def smc_relative_variance(
-    model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence, length: int | None = None
+    model: LinearGaussian, proposal: AffineGaussian, series: Series, length: int | None = None
 ) -> float:
     """lim K V[p̂ / p] of SMC that resamples multinomially before every step, on the first `length` steps or on all.
 
     Σ_t (E[(w_t ψ_t)²] / p(x_t:T | x_1:t-1)² - 1), with z_t-1 from the filtering law, z_t from q and
     ψ_t(z_t) = p(x_t+1:T | z_t): what the future will say of z_t weighs the error of step t.
     """
-    steps = list(_steps(model, proposal, sequence))[:length]
-    remaining = np.cumsum(_log_evidences(model, sequence)[:length][::-1])[::-1]
+    steps = list(_steps(model, proposal, series))[:length]
+    remaining = np.cumsum(_log_evidences(model, series)[:length][::-1])[::-1]
     future = LogQuadratic(np.zeros_like(steps[0].joint.precision), np.zeros_like(steps[0].joint.shift), 0.0)
     total = 0.0
     for time in reversed(range(len(steps))):
@@ -142,40 +142,40 @@ def smc_relative_variance(
     return float(total)
 
 
-def path_relative_variances(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> np.ndarray:
+def path_relative_variances(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> np.ndarray:
     """V[Π_s≤t w_s] / p(x_1:t)² for t = 1..T, of paths that are never resampled; it may be infinite."""
     squares, carried = [], None
-    for step in _steps(model, proposal, sequence):
+    for step in _steps(model, proposal, series):
         joined = step.powers(2)
         if carried is not None:
             joined = joined + carried.on(step.before, len(joined.shift))
         squares.append(joined.log_integral())
         carried = joined.integrated(step.before)
-    return np.expm1(np.array(squares) - 2 * np.cumsum(_log_evidences(model, sequence)))
+    return np.expm1(np.array(squares) - 2 * np.cumsum(_log_evidences(model, series)))
 
 
-def _steps(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) -> Iterator[Step]:
-    if sequence.observed is not None or sequence.length is not None:
+def _steps(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> Iterator[Step]:
+    if series.observed is not None or series.length is not None:
         raise ValueError("The moments are known for complete series only. Cut gaps and padding off first.")
     if model.transition_inputs is not None or model.emission_inputs is not None:
         raise ValueError("The moments are known for a model without inputs only. Leave its input matrices out.")
     size = model.latent_size
     one, zero = np.eye(size), np.zeros((size, size))
-    filtered = kalman_filter(model, sequence).filtered
+    filtered = kalman_filter(model, series).filtered
     means, covariances = np.asarray(filtered.mean, np.float64), np.asarray(filtered.covariance, np.float64)
     transition, emission = _numbers(model.transition_matrix), _numbers(model.emission_matrix)
-    emission_covariance = _numbers(model.emission_noise.matrix)
+    emission_noise = _numbers(model.emission_noise.matrix)
     transition_offset = np.zeros(size) if model.transition_offset is None else _numbers(model.transition_offset)
     emission_offset = 0.0 if model.emission_offset is None else _numbers(model.emission_offset)
 
-    for time, observation in enumerate(_numbers(sequence.observations)):
+    for time, observation in enumerate(_numbers(series.observations)):
         seen = observation - emission_offset
         if time == 0:
             prior = LogQuadratic.density(_numbers(model.initial_mean), one, _numbers(model.initial_noise.matrix))
             mean = _numbers(proposal.initial_weight) @ observation + _numbers(proposal.initial_offset)
             yield Step(
                 LogQuadratic(zero, np.zeros(size), 0.0),
-                prior + LogQuadratic.density(seen, emission, emission_covariance),
+                prior + LogQuadratic.density(seen, emission, emission_noise),
                 LogQuadratic.density(mean, one, _numbers(proposal.initial_noise.matrix)),
                 np.arange(0),
                 np.arange(size),
@@ -187,7 +187,7 @@ def _steps(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) 
             LogQuadratic.density(
                 -transition_offset, np.hstack([transition, -one]), _numbers(model.transition_noise.matrix)
             )
-            + LogQuadratic.density(seen, np.hstack([np.zeros_like(emission), emission]), emission_covariance),
+            + LogQuadratic.density(seen, np.hstack([np.zeros_like(emission), emission]), emission_noise),
             LogQuadratic.density(
                 mean, np.hstack([-_numbers(proposal.latent_weight), one]), _numbers(proposal.noise.matrix)
             ),
@@ -196,8 +196,8 @@ def _steps(model: LinearGaussian, proposal: AffineGaussian, sequence: Sequence) 
         )
 
 
-def _log_evidences(model: LinearGaussian, sequence: Sequence) -> np.ndarray:
-    return _numbers(kalman_filter(model, sequence).log_evidences)
+def _log_evidences(model: LinearGaussian, series: Series) -> np.ndarray:
+    return _numbers(kalman_filter(model, series).log_evidences)
 
 
 def _numbers(array) -> np.ndarray:

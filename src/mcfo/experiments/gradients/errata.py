@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from mcfo.experiments.gradients.samples import Problem
 from mcfo.gradients.flow import Step
 from mcfo.gradients.score import ResamplingScore
-from mcfo.objectives.base import Estimator, Objective
+from mcfo.objectives.objective import Estimator, Objective
 from mcfo.smc.filter import SMC, first_laws, next_laws
 from mcfo.smc.frames import frame_at, frames
 from mcfo.smc.resampling import Always, Multinomial
@@ -56,7 +56,7 @@ def analytic_score(problem: Problem, *, as_printed: bool) -> np.ndarray:
     mean, variance = float(model.initial_mean[0]), float(model.initial_noise.matrix[0, 0])
     d_mean = d_variance = np.zeros(2)
     total = np.zeros(2)
-    for place, observation in enumerate(np.asarray(problem.sequence.observations)[:, 0]):
+    for place, observation in enumerate(np.asarray(problem.series.observations)[:, 0]):
         if place:
             d_mean = along_1 * mean + theta_1 * d_mean
             d_variance = along_1 * 2 * theta_1 * variance + theta_1**2 * d_variance
@@ -91,7 +91,7 @@ def expected_bound_gradient(problem: Problem, *, nodes: int = 10) -> np.ndarray:
     def rest(modules: Any, step: int, memory: Float[Array, "2 latent"] | None, noise: Float[Array, " 2"]) -> Scalar:
         """log R of this step at this noise, and the expectation of all that follows."""
         model, proposal = modules
-        frame = frame_at(frames(proposal, problem.sequence), step)
+        frame = frame_at(frames(proposal, problem.series), step)
 
         def extend(memory: Any, noise: Scalar) -> tuple[Array, Scalar]:
             if step == 0:
@@ -104,7 +104,7 @@ def expected_bound_gradient(problem: Problem, *, nodes: int = 10) -> np.ndarray:
 
         latents, log_weights = jax.vmap(extend, in_axes=(None if memory is None else 0, 0))(memory, noise)
         increment = jax.nn.logsumexp(log_weights) - jnp.log(2.0)
-        if step + 1 == problem.sequence.steps:
+        if step + 1 == problem.series.steps:
             return increment
         chances = jax.nn.softmax(log_weights)
 

@@ -73,7 +73,7 @@ def _dreg_sentence(summary: Summary, errata: Summary, size: Preset) -> str:
         for name in PHI
     )
     sentence = (
-        f"DReG for phi: at the optimal proposal its spread is at most {ratio:.1e} of the reparameterised rule's "
+        f"DReG for phi: at the optimal proposal its spread is at most {ratio:.1e} of the reparameterized rule's "
         f"(all settings, K = {largest})."
     )
     counts = [particles for particles in size.particles if particles > 1]
@@ -83,16 +83,16 @@ def _dreg_sentence(summary: Summary, errata: Summary, size: Preset) -> str:
     for particles in counts:
         of_dreg = [
             errata.at("displaced", "dreg", particles, name).std
-            / errata.at("displaced", "reparameterised", particles, name).std
+            / errata.at("displaced", "reparameterized", particles, name).std
             for name in PHI
         ]
         shares.append(f"{min(of_dreg):.2g} to {max(of_dreg):.2g} at K = {particles}")
     particles = counts[min(1, len(counts) - 1)]
-    dreg = worst_gap(errata, "displaced", "dreg minus reparameterised", PHI, particles)
-    sticking = worst_gap(errata, "displaced", "sticking-the-landing minus reparameterised", PHI, particles)
+    dreg = worst_gap(errata, "displaced", "dreg minus reparameterized", PHI, particles)
+    sticking = worst_gap(errata, "displaced", "sticking-the-landing minus reparameterized", PHI, particles)
     return (
         f"{sentence} With the proposal's mean displaced by half of its standard deviation the spread is "
-        f"{', '.join(shares)} of the reparameterised rule's; the means differ by at most {dreg} at K = {particles} "
+        f"{', '.join(shares)} of the reparameterized rule's; the means differ by at most {dreg} at K = {particles} "
         f"(the same quantity is estimated), where sticking the landing differs by {sticking}."
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from mcfo.errors import OtherRunError
 from mcfo.experiments.gradients.errata import analytic_score, expected_bound_gradient
 from mcfo.experiments.gradients.figures import draw_figures
 from mcfo.experiments.gradients.jobs import (
@@ -32,7 +33,7 @@ from mcfo.experiments.gradients.problems import SETTINGS, make_problems
 from mcfo.experiments.gradients.samples import LAG, METHODS, PHI, SWEEPS, THETA, Method, Problem, Seconds
 from mcfo.experiments.gradients.summary import Summary, rows_of
 from mcfo.experiments.results import Row, write_rows
-from mcfo.files import OtherRunError, write_atomically
+from mcfo.files import write_atomically
 
 PRESETS: dict[str, Preset] = {
     "quick": Preset((1, 10, 100, 1000), 1000),
@@ -152,14 +153,14 @@ def _errata_rows(size: Preset, blocks: dict[str, Block], exact: dict[str, np.nda
         if particles == 1:
             continue
         reference = blocks[f"{DISPLACED[0]}-{particles}"].samples["displaced"]
-        # The reparameterised rule is unbiased here and has no exact value: the others are compared with it in pairs.
-        for method, program in zip(("reparameterised", "dreg", "sticking-the-landing"), DISPLACED, strict=True):
+        # The reparameterized rule is unbiased here and has no exact value: the others are compared with it in pairs.
+        for method, program in zip(("reparameterized", "dreg", "sticking-the-landing"), DISPLACED, strict=True):
             values = blocks[f"{program}-{particles}"].samples["displaced"].copy()
             values[:, : len(THETA)] = np.nan
             rows += rows_of("displaced", method, particles, values, np.full(len(THETA + PHI), np.nan))
             if program != DISPLACED[0]:
                 gaps = values - reference
-                rows += rows_of("displaced", f"{method} minus reparameterised", particles, gaps, np.zeros(7))
+                rows += rows_of("displaced", f"{method} minus reparameterized", particles, gaps, np.zeros(7))
     return rows
 
 

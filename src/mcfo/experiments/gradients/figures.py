@@ -128,7 +128,7 @@ def _violins(axis: Any, samples: Samples, setting: str, methods: list[str], part
         if found is None:
             continue
         values = found[:, place]
-        colour = _COLOURS[method]
+        color = _COLOURS[method]
         low, high = np.percentile(values, [0.5, 99.5])
         if high - low > ROUNDING:
             inside = values[(values >= low) & (values <= high)]
@@ -136,8 +136,8 @@ def _violins(axis: Any, samples: Samples, setting: str, methods: list[str], part
                 inside, [height], orientation="horizontal", widths=0.85, showextrema=False, points=60
             )["bodies"]
             for body in bodies:  # pyright: ignore[reportGeneralTypeIssues]
-                body.set(facecolor=colour, alpha=0.55, linewidth=0)
-        axis.plot(values.mean(), height, color=colour, marker="|", ms=7, mew=1.8, zorder=4)
+                body.set(facecolor=color, alpha=0.55, linewidth=0)
+        axis.plot(values.mean(), height, color=color, marker="|", ms=7, mew=1.8, zorder=4)
 
 
 def _against_particles(folder: Path, summary: Summary, setting: str, quantity: str) -> Picture:
@@ -189,7 +189,7 @@ def _against_particles(folder: Path, summary: Summary, setting: str, quantity: s
     else:
         caption = (
             f"Setting {setting}: distance of the mean from the exact value in standard errors of the mean; {same}. In "
-            f"the grey band, up to {SIGMAS:g}, no bias is seen. A constant bias rises as the square root of K, because "
+            f"the gray band, up to {SIGMAS:g}, no bias is seen. A constant bias rises as the square root of K, because "
             "the standard errors fall."
         )
     alt = f"{quantity} of the gradient estimates against the number of particles in setting {setting}."

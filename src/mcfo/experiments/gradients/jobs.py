@@ -11,16 +11,16 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from mcfo.data.archives import write_npz
+from mcfo.data.npz import write_npz
 from mcfo.experiments import pool
 from mcfo.experiments.gradients.errata import next_increment
 from mcfo.experiments.gradients.problems import SETTINGS
 from mcfo.experiments.gradients.samples import PROGRAMS, SWEEPS, Problem, Seconds, sample
 from mcfo.experiments.pool import Share
-from mcfo.gradients.pathwise import Reparameterised
+from mcfo.gradients.pathwise import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher
-from mcfo.objectives.base import Estimator, Objective
 from mcfo.objectives.named import fivo, vsmc
+from mcfo.objectives.objective import Estimator, Objective
 from mcfo.smc.filter import SMC
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import Always
@@ -48,7 +48,7 @@ class Preset:
 
 
 _COSTLY = ("fivo-full", "pimh")
-DISPLACED = ("filter-score-reparameterised", "fisher-dreg", "fisher-lag-stl")
+DISPLACED = ("filter-score-reparameterized", "fisher-dreg", "fisher-lag-stl")
 """The programs whose rules for phi are also compared away from the optimal proposal."""
 SMALL_METHODS: dict[str, Callable[[int], Objective]] = {
     "fivo-full": lambda particles: fivo(particles, full=True),
@@ -81,7 +81,7 @@ def make_jobs(size: Preset, problems: dict[str, Problem]) -> dict[str, Job]:
     def add(name: str, objective: Objective, chosen: dict[str, Problem], replicates: int) -> None:
         sampler = objective.theta.sampler
         sweeps = sampler.sweeps + 1 if isinstance(sampler, PIMH) else 1
-        steps = next(iter(chosen.values())).sequence.steps
+        steps = next(iter(chosen.values())).series.steps
         work = len(chosen) * replicates * sampler.particles * steps * sweeps
         # Compiling takes as long as some twenty million particle steps.
         jobs[name] = Job(objective, chosen, replicates, work + 2e7)
@@ -111,7 +111,7 @@ def make_jobs(size: Preset, problems: dict[str, Problem]) -> dict[str, Job]:
 
 def _pimh(reuse_noise: bool) -> Objective:
     sampler = PIMH(SMC(PIMH_PARTICLES, criterion=Always()), SWEEPS, reuse_noise)
-    return Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterised()))
+    return Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterized()))
 
 
 def run_jobs(jobs: dict[str, Job], folder: Path, seed: int, console: Console) -> dict[str, Block]:

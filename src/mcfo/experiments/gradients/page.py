@@ -36,10 +36,10 @@ def write_report(
     report = Report(
         "Gradient estimates on a linear Gaussian model",
         summary=(
-            f"Every objective's gradient was estimated {size.replicates} times on one simulated sequence of "
+            f"Every objective's gradient was estimated {size.replicates} times on one simulated series of "
             f"{size.steps} steps, for {_numbers(size.particles)} particles, and compared with the exact one: for theta "
             "the score of log p(x), from the Kalman filter by automatic differentiation; for phi zero, because phi is "
-            "the locally optimal proposal, which maximises the bound of each step. " + _summary_sentence(summary)
+            "the locally optimal proposal, which maximizes the bound of each step. " + _summary_sentence(summary)
         ),
         command=command,
     )
@@ -50,7 +50,7 @@ def write_report(
         "standard errors away from the exact value at the largest K that the method was run with (a right estimator is "
         f"accused once in about 16000 comparisons); gaps below {ROUNDING:g} are rounding. It shrinks if the gap at "
         "the largest K is less than half of that at the K before, where a bias was seen too. A method may miss the "
-        "exact value because it estimates something else: the tables say what. The sequence is one draw, so the "
+        "exact value because it estimates something else: the tables say what. The series is one draw, so the "
         "numbers belong to it; all methods saw the same one, with the same random numbers: so rws has the theta "
         "gradient of iwae, and at the optimal proposal, where the weight does not depend on the latent, the phi "
         "gradient of mcfo-smc is minus that of nasmc."

@@ -12,7 +12,7 @@ from mcfo.experiments.gradients.samples import Problem
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.models.simulation import simulate
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.types import Key
 
 
@@ -37,7 +37,7 @@ def _problem(setting: Setting, steps: int, key: Key) -> Problem:
     variance = setting.emission_variance
     _, observations = simulate(LinearGaussian.scalar(*setting.data_theta, emission_variance=variance), steps, key=key)
     model = LinearGaussian.scalar(*setting.theta, emission_variance=variance)
-    return Problem(model, AffineGaussian.optimal(model), Sequence.from_values(np.asarray(observations)))
+    return Problem(model, AffineGaussian.optimal(model), Series.from_values(np.asarray(observations)))
 
 
 def make_problems(steps: int, seed: int) -> dict[str, Problem]:

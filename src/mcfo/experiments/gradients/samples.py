@@ -18,13 +18,13 @@ import numpy as np
 from jaxtyping import Array, Float
 from jaxtyping import Key as KeyArray
 
-from mcfo.exact.kalman import log_evidence
+from mcfo.kalman import log_evidence
 from mcfo.models.linear_gaussian import LinearGaussian
-from mcfo.objectives.base import Objective
 from mcfo.objectives.named import aesmc, bootstrap, fivo, iwae, mcfo, nasmc, rws
+from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 from mcfo.types import Key
 
 THETA = ("theta_1", "theta_2")
@@ -39,7 +39,7 @@ PROGRAMS: dict[str, Callable[[int], Objective]] = {
     "aesmc": aesmc,
     "fivo-full": lambda particles: fivo(particles, full=True),
     "nasmc": nasmc,
-    "filter-score-reparameterised": mcfo,
+    "filter-score-reparameterized": mcfo,
     "fisher-dreg": lambda particles: mcfo(particles, theta="fisher", phi="dreg"),
     "fisher-lag-stl": lambda particles: mcfo(particles, theta=f"fisher-lag-{LAG}", phi="sticking-the-landing"),
     "pimh": lambda particles: mcfo(particles, sweeps=SWEEPS),
@@ -85,17 +85,17 @@ class Problem(eqx.Module):
 
     model: LinearGaussian
     proposal: Proposal
-    sequence: Sequence
+    series: Series
 
     def exact(self) -> np.ndarray:
         """The exact score for theta, and zero for phi: the derivative of each step's bound at its maximum."""
-        score = jax.grad(log_evidence)(self.model, self.sequence)
+        score = jax.grad(log_evidence)(self.model, self.series)
         theta = np.array([score.transition_matrix[0, 0], score.emission_matrix[0, 0]])
         return np.concatenate([theta, np.zeros(len(PHI))])
 
     def with_bootstrap(self) -> Problem:
         """The same with the prior for a proposal."""
-        return Problem(self.model, Bootstrap(), self.sequence)
+        return Problem(self.model, Bootstrap(), self.series)
 
 
 class Seconds(NamedTuple):
@@ -109,7 +109,7 @@ def gradient(objective: Objective, problem: Problem, key: Key) -> Float[Array, "
     """One estimate, in the direction of ascent; NaN for phi where the objective does not learn it."""
 
     def loss(modules: tuple[LinearGaussian, Proposal]):
-        return objective.loss(*modules, problem.sequence, key=key)
+        return objective.loss(*modules, problem.series, key=key)
 
     (model, proposal), _ = eqx.filter_grad(loss, has_aux=True)((problem.model, problem.proposal))
     theta = [model.transition_matrix, model.emission_matrix]
@@ -146,7 +146,7 @@ def sample(
 
     - `advance`: called after each part with its share of the whole; may raise to stop.
     """
-    particles, steps = objective.theta.sampler.particles, problems[0].sequence.steps
+    particles, steps = objective.theta.sampler.particles, problems[0].series.steps
     side_by_side = max(1, min(replicates, _CHUNK // particles))
     in_turn = max(1, min(-(-replicates // side_by_side), _CALL // (side_by_side * particles * steps)))
     calls = -(-replicates // (side_by_side * in_turn))

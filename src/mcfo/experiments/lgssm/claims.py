@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from mcfo.experiments.lgssm.summary import LEVELS, Learned
-from mcfo.training.evaluation import Evaluation
+from mcfo.inference.evaluation import Evaluation
 
 NEAR = 0.02
 """Distances that count as having arrived, for theta and for phi_3 and phi_4."""
@@ -133,7 +133,7 @@ def _dreg(mcfo: Learned, dreg: Learned) -> str:
         f"{share:.0%} of K: dreg {_steps(dreg, share)}, mcfo-smc {_steps(mcfo, share)}" for share in LEVELS
     )
     return (
-        "Ours: the doubly reparameterised gradient reaches a good proposal no later than the paper's. "
+        "Ours: the doubly reparameterized gradient reaches a good proposal no later than the paper's. "
         f"{'Holds' if holds else 'Does not hold'}. Steps until the ESS reaches {values}. In the end "
         f"{dreg.mean('ess'):.2f} against {mcfo.mean('ess'):.2f}."
     )

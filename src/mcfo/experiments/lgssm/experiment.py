@@ -23,8 +23,8 @@ from mcfo.experiments.lgssm.problem import EMISSION_VARIANCE, FIXED, START, TRUT
 from mcfo.experiments.lgssm.runs import run_all
 from mcfo.experiments.results import LearningRow, SummaryRow, write_table
 from mcfo.files import write_atomically
+from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.training.evaluation import Evaluation, evaluate
 
 
 def run(out: Path, size: Preset, *, preset: str, seed: int, command: str) -> Path:
@@ -103,7 +103,7 @@ def _config(size: Preset, preset: str, seed: int, seconds: float) -> dict[str, A
         "start": {"theta": START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0},
         "emission_variance": EMISSION_VARIANCE,
         "fixed": FIXED,
-        "optimiser": "adam",
+        "optimizer": "adam",
         "precision": str(jnp.zeros(()).dtype),
         "versions": {name: metadata.version(name) for name in ("mcfo", "jax", "equinox", "numpyro", "optax")},
         "seconds": round(seconds, 1),

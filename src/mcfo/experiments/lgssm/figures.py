@@ -16,7 +16,7 @@ import numpy as np
 from mcfo.experiments.lgssm.methods import METHODS, Preset
 from mcfo.experiments.lgssm.problem import PHI, THETA
 from mcfo.experiments.lgssm.summary import Learned
-from mcfo.training.evaluation import Evaluation
+from mcfo.inference.evaluation import Evaluation
 
 _COLOURS = {
     "bootstrap": "#8c8c8c",
@@ -53,7 +53,7 @@ def draw_figures(
     return pictures
 
 
-def _colour(one: Learned, others: list[Learned]) -> str:
+def _color(one: Learned, others: list[Learned]) -> str:
     if one.method in _COLOURS:
         return _COLOURS[one.method]
     pimh = [other.method for other in others if other.method.startswith("mcfo-pimh")]
@@ -74,12 +74,12 @@ def _lines(
         if not len(steps):
             continue
         steps, values = _binned(steps, values if of is None else of(values))
-        colour = _colour(one, runs)
+        color = _color(one, runs)
         mean, spread = values.mean(0), values.std(0)
         above = one.method in ("mcfo-smc", "mcfo-dreg")
-        axis.plot(steps, mean, color=colour, lw=1.2, label=one.method, zorder=3 if above else 2)
+        axis.plot(steps, mean, color=color, lw=1.2, label=one.method, zorder=3 if above else 2)
         low, high = (values.min(0), values.max(0)) if logarithmic else (mean - spread, mean + spread)
-        axis.fill_between(steps, low, high, color=colour, alpha=0.15, lw=0, zorder=1)
+        axis.fill_between(steps, low, high, color=color, alpha=0.15, lw=0, zorder=1)
     if logarithmic:
         axis.set_yscale("log")
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mcfo.objectives.base import Objective
 from mcfo.objectives.named import aesmc, bootstrap, iwae, mcfo, nasmc
+from mcfo.objectives.objective import Objective
 
 METHODS: dict[str, Callable[[int], Objective]] = {
     "bootstrap": bootstrap,

@@ -13,8 +13,8 @@ from mcfo.experiments.lgssm.claims import arrived, claims
 from mcfo.experiments.lgssm.methods import Preset
 from mcfo.experiments.lgssm.problem import PHI, START, THETA, TRUTH
 from mcfo.experiments.lgssm.summary import LEVELS, Learned
+from mcfo.inference.evaluation import Evaluation
 from mcfo.reports.page import Report
-from mcfo.training.evaluation import Evaluation
 
 
 def write_report(

@@ -12,7 +12,7 @@ from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.models.simulation import simulate
 from mcfo.proposals.base import Proposal
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.sequences import Sequence
+from mcfo.series import Series
 
 THETA = ("theta_1", "theta_2")
 PHI = ("phi_1", "phi_2", "phi_3", "phi_4", "phi_5")
@@ -37,9 +37,9 @@ class Problem(NamedTuple):
     - `optimum`: theta and phi where learning should end.
     """
 
-    train: Sequence
-    test: Sequence
-    watched: Sequence
+    train: Series
+    test: Series
+    watched: Series
     truth: LinearGaussian
     model: LinearGaussian
     proposal: AffineGaussian
@@ -62,7 +62,7 @@ def make_problem(*, series: int, test_series: int, watched: int, steps: int, see
         proposal=AffineGaussian(
             initial_weight=1.0,
             initial_offset=0.0,
-            initial_covariance=np.asarray(best.initial_noise.matrix),
+            initial_noise=np.asarray(best.initial_noise.matrix),
             latent_weight=0.0,
             observation_weight=1.0,
             offset=0.0,
@@ -86,8 +86,8 @@ def parameters(model: Any, proposal: Proposal) -> dict[str, Any]:
     return found
 
 
-def _batch(observations: jax.Array, *, first: int) -> Sequence:
-    def one(values: jax.Array, number: jax.Array) -> Sequence:
-        return Sequence(values, None, None, None, number, jnp.zeros((), jnp.int32))
+def _batch(observations: jax.Array, *, first: int) -> Series:
+    def one(values: jax.Array, number: jax.Array) -> Series:
+        return Series(values, None, None, None, number, jnp.zeros((), jnp.int32))
 
     return jax.vmap(one)(observations, jnp.arange(first, first + len(observations), dtype=jnp.int32))

@@ -12,12 +12,12 @@ from mcfo.experiments.lgssm.methods import Preset
 from mcfo.experiments.lgssm.problem import FIXED, Problem, parameters
 from mcfo.experiments.lgssm.summary import Learned
 from mcfo.experiments.pool import Share
-from mcfo.objectives.base import Objective
+from mcfo.inference.evaluation import evaluate, exact_nll_per_step
+from mcfo.learning.fit import fit
+from mcfo.learning.progress import Listener
+from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap
 from mcfo.smc.pimh import PIMH
-from mcfo.training.evaluation import evaluate, exact_nll_per_step
-from mcfo.training.loop import fit
-from mcfo.training.progress import Listener
 from mcfo.types import Key
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from mcfo.experiments.lgssm.problem import PHI, THETA
 from mcfo.experiments.results import LearningRow, SummaryRow
-from mcfo.training.evaluation import Evaluation
+from mcfo.inference.evaluation import Evaluation
 
 LEVELS = (0.95, 0.99)
 """Shares of K that the effective sample size is timed to."""

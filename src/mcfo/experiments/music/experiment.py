@@ -24,7 +24,7 @@ from mcfo.experiments.music.runs import run_all, seconds_together
 from mcfo.experiments.music.summary import Outcomes, Row, Summary
 from mcfo.experiments.results import write_table
 from mcfo.files import write_atomically
-from mcfo.training.devices import cores, use_every_core
+from mcfo.learning.devices import cores, use_every_core
 
 
 def run(out: Path, size: Preset, *, preset: str, seed: int, command: str, data: Path | None = None) -> Path:
@@ -90,7 +90,7 @@ def _config(size: Preset, preset: str, seed: int, devices: int, seconds: float) 
         **asdict(size),
         "courses": {name: course._asdict() for name, course in size.courses},
         "sweeps": SWEEPS,
-        "optimiser": "adam, or adamw where weights decay",
+        "optimizer": "adam, or adamw where weights decay",
         "devices": devices,
         "precision": str(jnp.zeros(()).dtype),
         "versions": {name: metadata.version(name) for name in ("mcfo", "jax", "equinox", "numpyro", "optax")},

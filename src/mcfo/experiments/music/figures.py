@@ -1,4 +1,4 @@
-"""The pictures of the music experiment: learning, and what generalises of it."""
+"""The pictures of the music experiment: learning, and what generalizes of it."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ def draw_curves(path: Path, outcomes: Outcomes, baselines: dict[str, dict[str, f
 
 
 def _curves(axis: Any, outcomes: Outcomes, place: tuple[str, str, int], metric: str) -> None:
-    colour = _COLOURS[place[1]]
+    color = _COLOURS[place[1]]
     for number, one in enumerate(outcomes.runs(*place)):
         steps, values = one.curve(metric)
         values = -values if metric == "log_evidence_per_step" else values
-        axis.plot(steps, values, color=colour, lw=1.1, alpha=0.9, label=place[1] if number == 0 else None)
+        axis.plot(steps, values, color=color, lw=1.1, alpha=0.9, label=place[1] if number == 0 else None)
         if metric == "validation_nll_per_step":
             best = int(np.argmin(np.abs(steps - one.best_step)))
-            axis.plot(steps[best], values[best], "o", ms=5, mfc="white", mec=colour, mew=1.3)
+            axis.plot(steps[best], values[best], "o", ms=5, mfc="white", mec=color, mew=1.3)

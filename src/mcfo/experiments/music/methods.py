@@ -6,10 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from mcfo.files import InputError
-from mcfo.objectives.base import Objective
+from mcfo.errors import InputError, nearest
 from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
-from mcfo.suggestions import nearest
+from mcfo.objectives.objective import Objective
 
 SWEEPS = 5
 METHODS: dict[str, Callable[[int], Objective]] = {

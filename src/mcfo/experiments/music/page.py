@@ -86,7 +86,7 @@ def write_report(
         )
     report.text(
         "All methods start from the same networks: emission at the note frequencies of the training split, a proposal "
-        "that corrects the prior's mean, deviations by softplus with 0.25 added before it, inputs centred. MCFO-PIMH: "
+        "that corrects the prior's mean, deviations by softplus with 0.25 added before it, inputs centered. MCFO-PIMH: "
         f"{SWEEPS} sweeps. Validation: {size.validation_particles} particles. Baselines have "
         "no latents: each key as often as in the training split; each key given whether it sounded a step before. "
         "float32."

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mcfo.data.music.download import ORIGINALS
-from mcfo.data.music.reading import read_music
-from mcfo.data.music.rolls import Splits
-from mcfo.files import InputError
-from mcfo.sequences import Sequence
+from mcfo.data.music_files import ORIGINALS, read_music
+from mcfo.data.piano_rolls import Splits
+from mcfo.errors import InputError
+from mcfo.series import Series
 
 FOLDERS = (Path("data/polyphonic"), Path("../shared/data/polyphonic"))
 """Where the data sets are looked for."""
@@ -22,9 +21,9 @@ _HALF = 0.5
 class Problem(NamedTuple):
     """Piano-rolls of one data set."""
 
-    train: list[Sequence]
-    valid: list[Sequence]
-    test: list[Sequence]
+    train: list[Series]
+    valid: list[Series]
+    test: list[Series]
     rolls: Splits
 
     @property
@@ -53,7 +52,7 @@ def make_problem(folder: Path, name: str, *, transposed: int) -> Problem:
     rolls = read_music(_file(folder, name))
     shifts = range(-transposed, transposed + 1)
     train = [shifted for roll in rolls["train"] for shift in shifts if (shifted := transpose(roll, shift)) is not None]
-    return Problem(_sequences(train), _sequences(rolls["valid"]), _sequences(rolls["test"]), rolls)
+    return Problem(_series(train), _series(rolls["valid"]), _series(rolls["test"]), rolls)
 
 
 def find_folder(given: Path | None, names: list[str]) -> Path:
@@ -87,8 +86,8 @@ def transpose(roll: np.ndarray, shift: int) -> np.ndarray | None:
     return np.roll(roll, shift, axis=1)
 
 
-def _sequences(rolls: list[np.ndarray]) -> list[Sequence]:
-    return [Sequence.from_values(roll, number=number) for number, roll in enumerate(rolls)]
+def _series(rolls: list[np.ndarray]) -> list[Series]:
+    return [Series.from_values(roll, series_id=number) for number, roll in enumerate(rolls)]
 
 
 def _share(count: np.ndarray, of: np.ndarray | int) -> np.ndarray:

@@ -7,17 +7,17 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from mcfo.catalogue.entries import make
+from mcfo.catalogue.registry import make
 from mcfo.experiments import pool
 from mcfo.experiments.music.methods import Course, Job, Preset, cost
 from mcfo.experiments.music.problem import Problem
 from mcfo.experiments.music.summary import Learned
 from mcfo.experiments.pool import Share
-from mcfo.objectives.base import Objective
-from mcfo.sequences import Sequence
-from mcfo.training.evaluation import Evaluation, evaluate
-from mcfo.training.loop import fit
-from mcfo.training.progress import Listener
+from mcfo.inference.evaluation import Evaluation, evaluate
+from mcfo.learning.fit import fit
+from mcfo.learning.progress import Listener
+from mcfo.objectives.objective import Objective
+from mcfo.series import Series
 from mcfo.types import Key
 
 _LOG_EVERY = 20
@@ -81,8 +81,8 @@ def learn(
         steps=course.steps,
         batch=course.batch,
         seeds=(job.seed,),
-        optimiser="adamw" if course.decay else "adam",
-        optimiser_options={"weight_decay": course.decay} if course.decay else {},
+        optimizer="adamw" if course.decay else "adam",
+        optimizer_options={"weight_decay": course.decay} if course.decay else {},
         learning_rate=course.rate,
         schedule="cosine",
         fixed=start.fixed,
@@ -95,7 +95,7 @@ def learn(
     (one,) = fitted.seeds
     particles = preset.test_particles
 
-    def on(pieces: list[Sequence], particles: int, key: Key) -> Evaluation:
+    def on(pieces: list[Series], particles: int, key: Key) -> Evaluation:
         return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
 
     tests = [on(problem.test, particles, jax.random.fold_in(key, number)) for number in range(preset.test_runs)]

@@ -10,7 +10,7 @@ import numpy as np
 
 from mcfo.experiments.music.methods import Job
 from mcfo.experiments.outcome import Outcome
-from mcfo.training.evaluation import Evaluation
+from mcfo.inference.evaluation import Evaluation
 
 _FOLLOWED = ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
 

@@ -125,7 +125,7 @@ def _baselines(outcomes: Outcomes, baselines: dict[str, float]) -> str:
     return (
         f"Without a model the error is {baselines['static']:.1f} for the mean picture, "
         f"{baselines['last observed']:.1f} for the binary frame before, which is what a model sees, and "
-        f"{baselines['persistence']:.1f} for the grey one (persistence). {' '.join(words)} Whoever knows the true "
+        f"{baselines['persistence']:.1f} for the gray one (persistence). {' '.join(words)} Whoever knows the true "
         f"state and the simulator has {baselines['true state']:.1f} with the picture at the expected angle, "
         f"{_beside(baselines['true state'], baselines['persistence'])} persistence, and "
         f"{baselines['true state, mean']:.1f} with the mean picture over the angle's noise, "

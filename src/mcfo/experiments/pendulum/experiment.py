@@ -109,7 +109,7 @@ def _config(size: Preset, preset: str, seed: int, seconds: float) -> dict[str, A
         **asdict(size),
         "proposal_particles": PROPOSAL_PARTICLES,
         "sweeps": SWEEPS,
-        "optimiser": "adam",
+        "optimizer": "adam",
         "learning_rate": {"from": FIRST_RATE, "to": size.last_rate, "course": size.schedule, "of a layer": "by-width"},
         "view": {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"},
         "precision": str(jnp.zeros(()).dtype),

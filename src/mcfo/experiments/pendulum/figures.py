@@ -8,10 +8,10 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mcfo.data.pendulum import SIZE
 from mcfo.experiments.pendulum.prediction import Followed
 from mcfo.experiments.pendulum.problem import Problem
 from mcfo.experiments.pendulum.summary import Outcomes
+from mcfo.experiments.pendulum.videos import SIZE
 from mcfo.reports.film import show_strip
 
 _COLOURS = {
@@ -70,10 +70,10 @@ def _curve(axis: Any, outcomes: Outcomes, method: str, particles: int, metric: s
     # An evaluation that was not finite has no point.
     steps = np.array(sorted(set.intersection(*(set(at.tolist()) for at, _ in curves))), int)
     values = np.stack([values[np.isin(at, steps)] for at, values in curves])
-    colour = _COLOURS[method]
-    axis.plot(steps, values.mean(0), color=colour, lw=1.4, marker="o", ms=2.5, label=method)
+    color = _COLOURS[method]
+    axis.plot(steps, values.mean(0), color=color, lw=1.4, marker="o", ms=2.5, label=method)
     if len(values) > 1:
-        axis.fill_between(steps, values.min(0), values.max(0), color=colour, alpha=0.15, lw=0)
+        axis.fill_between(steps, values.min(0), values.max(0), color=color, alpha=0.15, lw=0)
 
 
 def draw_frames(path: Path, problem: Problem, followed: dict[str, list[Followed]], videos: list[int]) -> Path:
@@ -86,17 +86,17 @@ def draw_frames(path: Path, problem: Problem, followed: dict[str, list[Followed]
         layout="constrained",
         squeeze=False,
     )
-    shown = np.linspace(1, problem.grey.shape[1] - 1, _STRIP).round().astype(int)
+    shown = np.linspace(1, problem.gray.shape[1] - 1, _STRIP).round().astype(int)
     for column, video in enumerate(videos):
-        grey = np.asarray(problem.grey[video])
+        gray = np.asarray(problem.gray[video])
         strips = {
-            "grey frame": grey[shown],
+            "gray frame": gray[shown],
             "observed": np.asarray(problem.test.observations[video])[shown],
         }
         for method, found in followed.items():
             predicted = np.asarray(found[column].at_mean)
             strips[method] = predicted[shown - 1]
-            strips[f"{method}, difference"] = np.abs(predicted - grey[1:])[shown - 1]
+            strips[f"{method}, difference"] = np.abs(predicted - gray[1:])[shown - 1]
         for axis, (label, frames) in zip(axes[:, column], strips.items(), strict=True):
             show_strip(axis, frames.reshape(-1, SIZE, SIZE))
             if column == 0:
@@ -106,7 +106,7 @@ def draw_frames(path: Path, problem: Problem, followed: dict[str, list[Followed]
 
 
 def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], size: int) -> Path:
-    """The paper's figure 11: latents of all test videos, filtered and predicted, coloured by the true angle.
+    """The paper's figure 11: latents of all test videos, filtered and predicted, colored by the true angle.
 
     `followed` has one more axis in front, over the videos; of its latents the first ones, so many, are no traces.
     """
@@ -118,14 +118,14 @@ def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], si
             (("filtered", found.filtered, angles), ("predicted", found.predicted, angles[:, 1:]))
         ):
             points = np.asarray(latents)[:, :, :6]
-            colours = np.repeat(at[:, :, None], points.shape[2], axis=2)
+            colors = np.repeat(at[:, :, None], points.shape[2], axis=2)
             deep = {"projection": "3d", "computed_zorder": False} if size > 2 else {}
             axis: Any = figure.add_subplot(2, len(followed), row * len(followed) + column + 1, **deep)
             shown = list(points.reshape(-1, points.shape[-1]).T[: min(size, 3)])
             if size == 1:
-                shown.append(colours.ravel())
+                shown.append(colors.ravel())
             mappable = axis.scatter(
-                *shown, c=colours.ravel(), cmap="twilight", vmin=0, vmax=2 * np.pi, s=1.5 if size > 2 else 3, lw=0
+                *shown, c=colors.ravel(), cmap="twilight", vmin=0, vmax=2 * np.pi, s=1.5 if size > 2 else 3, lw=0
             )
             axis.set_title(f"{method}, {kind}", fontsize=9)
             axis.tick_params(labelsize=6, pad=-2 if size > 2 else 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mcfo.objectives.base import Objective
 from mcfo.objectives.named import aesmc, mcfo, nasmc
+from mcfo.objectives.objective import Objective
 from mcfo.smc.pimh import PIMH
 
 PROPOSAL_PARTICLES = 10

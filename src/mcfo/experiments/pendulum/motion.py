@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from mcfo.data.pendulum import SIZE, expected_angles
+from mcfo.experiments.pendulum.videos import SIZE, expected_angles
 
 _PLACES = (np.arange(SIZE) + 0.5) / SIZE * 2 - 1
 
 
 def angles_of(pictures: np.ndarray) -> np.ndarray:
-    """The angle at which each picture, a row of pixels, shows the rod: that of its centre of mass."""
+    """The angle at which each picture, a row of pixels, shows the rod: that of its center of mass."""
     pictures = np.asarray(pictures, np.float64).reshape(*pictures.shape[:-1], SIZE, SIZE)
     across, down = (pictures @ _PLACES).sum(-1), (_PLACES @ pictures).sum(-1)
     return np.arctan2(-across, -down)

@@ -87,7 +87,7 @@ def write_report(
             f"Mean ± standard deviation over the last {size.last:.0%} of learning and all seeds, on "
             f"{size.evaluated} of {size.test_series} test videos, evenly spread over them, by SMC with "
             f"{size.evaluation_particles} particles. "
-            "Prediction error: the sum over t = 2..T of the L2 norm between the grey frame and the picture at the "
+            "Prediction error: the sum over t = 2..T of the L2 norm between the gray frame and the picture at the "
             "predicted mean latent, as in the paper; by predictive mean: the same of the mean over predicted latents. "
             "Motion: the share of the rod's motion until the next frame that the last models' predictive means "
             "foresee, one for whoever knows the speed and zero for a picture that stays. "
@@ -101,11 +101,11 @@ def write_report(
     captions = {
         "curves": "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds.",
         "frames": (
-            "The paper's figures 3, right, and 10: grey frames, what was observed of them, and for each method the "
+            "The paper's figures 3, right, and 10: gray frames, what was observed of them, and for each method the "
             f"one-step prediction and its absolute difference, {shown}."
         ),
         "latents": (
-            "The paper's figure 11: latents of the test videos, filtered and one step ahead, coloured by the true "
+            "The paper's figure 11: latents of the test videos, filtered and one step ahead, colored by the true "
             f"angle, {shown}."
         ),
     }
@@ -113,7 +113,7 @@ def write_report(
         report.figure(picture, captions[name], alt=captions[name])
     report.heading("How it was run")
     report.text(
-        f"{size.series} videos to learn from, in batches of {size.batch}; view: centre crop with half extent 1.1, rod "
+        f"{size.series} videos to learn from, in batches of {size.batch}; view: center crop with half extent 1.1, rod "
         f"at full contrast. {size.steps} iterations of Adam; the learning rate falls from {FIRST_RATE:g} to "
         f"{size.last_rate:g} in them ({size.schedule}), by the paper's schedule to 1e-4 in about {PAPER_STEPS}. The "
         "rate of a layer with n inputs is √(2/n) of that. Networks as in the paper, with ReLU and He's weights; the "
@@ -121,8 +121,8 @@ def write_report(
         "the principal components of the pictures, so that different angles have different latents from the start; the "
         f"latent has {size.latent} dimensions (in the paper three). {_traces(size)}MCFO: {PROPOSAL_PARTICLES} "
         f"particles for phi; PIMH with {SWEEPS} sweeps; AESMC, NASMC and DReG: K for both. Baselines: "
-        "the mean grey picture of the training videos; the binary frame before, which is what a model sees; "
-        "persistence, the grey frame before, which no model sees; and, of whoever knows the simulator and its true "
+        "the mean gray picture of the training videos; the binary frame before, which is what a model sees; "
+        "persistence, the gray frame before, which no model sees; and, of whoever knows the simulator and its true "
         "state, the picture at the expected angle and the mean picture over the angle's noise. float32."
     )
     report.write(path)

@@ -9,14 +9,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mcfo.inference.evaluation import evaluation_sampler, series_at_once
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.sequences import Frame, Sequence
+from mcfo.series import Frame, Series
 from mcfo.smc.filter import split_first
 from mcfo.smc.frames import frames, step_key
 from mcfo.smc.resampling import systematic_indices
 from mcfo.smc.trace import Record, State
-from mcfo.training.evaluation import evaluation_sampler, sequences_at_once
 from mcfo.types import Key, Scalar
 
 DRAWS = 100
@@ -41,7 +41,7 @@ class Followed(eqx.Module):
 
 
 def follow(
-    model: Model, proposal: Proposal, video: Sequence, *, particles: int, draws: int = DRAWS, key: Key
+    model: Model, proposal: Proposal, video: Series, *, particles: int, draws: int = DRAWS, key: Key
 ) -> Followed:
     """Filters a video and predicts each frame from those before it."""
     sampler = evaluation_sampler(particles)
@@ -77,7 +77,7 @@ def follow(
 
 
 @eqx.filter_jit
-def follow_all(model: Model, proposal: Proposal, videos: Sequence, *, particles: int, key: Key) -> Followed:
+def follow_all(model: Model, proposal: Proposal, videos: Series, *, particles: int, key: Key) -> Followed:
     """Each of several videos, one at a time; what is found has one more axis in front."""
     return jax.lax.map(lambda video: follow(model, proposal, video, particles=particles, key=key), videos)
 
@@ -85,28 +85,28 @@ def follow_all(model: Model, proposal: Proposal, videos: Sequence, *, particles:
 def scores(
     model: Model,
     proposal: Proposal,
-    videos: Sequence,
-    grey: Float[Array, "videos frames pixels"],
+    videos: Series,
+    gray: Float[Array, "videos frames pixels"],
     *,
     particles: int,
     key: Key,
 ) -> dict[str, Scalar]:
-    """Means over videos: `prediction`, the sum over t = 2..T of ‖picture at the predicted mean latent - grey‖; the same
+    """Means over videos: `prediction`, the sum over t = 2..T of ‖picture at the predicted mean latent - gray‖; the same
     of the predictive mean, `prediction_by_mean`; `nll`, of a whole video; and `ess_at_test`, zero where it failed."""
 
-    def one(video_and_grey: Any) -> dict[str, Scalar]:
-        video, grey = video_and_grey
+    def one(video_and_gray: Any) -> dict[str, Scalar]:
+        video, gray = video_and_gray
         found = follow(model, proposal, video, particles=particles, key=key)
         return {
-            "prediction": _distance(found.at_mean, grey[1:]),
-            "prediction_by_mean": _distance(found.mean, grey[1:]),
+            "prediction": _distance(found.at_mean, gray[1:]),
+            "prediction_by_mean": _distance(found.mean, gray[1:]),
             "nll": -jnp.sum(found.record.log_evidence),
             "ess_at_test": jnp.mean(jnp.where(found.record.finite, found.record.ess, 0.0)),
         }
 
-    found = jax.lax.map(one, (videos, grey), batch_size=sequences_at_once(videos, particles))
+    found = jax.lax.map(one, (videos, gray), batch_size=series_at_once(videos, particles))
     return jax.tree.map(jnp.mean, found)
 
 
-def _distance(predicted: Float[Array, "later pixels"], grey: Float[Array, "later pixels"]) -> Scalar:
-    return jnp.sum(jnp.sqrt(jnp.sum((predicted - grey) ** 2, axis=-1)))
+def _distance(predicted: Float[Array, "later pixels"], gray: Float[Array, "later pixels"]) -> Scalar:
+    return jnp.sum(jnp.sqrt(jnp.sum((predicted - gray) ** 2, axis=-1)))

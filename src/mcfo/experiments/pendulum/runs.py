@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from mcfo.catalogue.entries import make
+from mcfo.catalogue.registry import make
 from mcfo.experiments import pool
 from mcfo.experiments.pendulum.methods import FIRST_RATE, Preset, cost
 from mcfo.experiments.pendulum.motion import motion_foreseen
@@ -18,9 +18,9 @@ from mcfo.experiments.pendulum.prediction import follow_all, scores
 from mcfo.experiments.pendulum.problem import Problem
 from mcfo.experiments.pendulum.summary import Learned
 from mcfo.experiments.pool import Share
-from mcfo.objectives.base import Objective
-from mcfo.training.loop import fit
-from mcfo.training.progress import Listener
+from mcfo.learning.fit import fit
+from mcfo.learning.progress import Listener
+from mcfo.objectives.objective import Objective
 from mcfo.types import Key
 
 _LOG_EVERY = 10
@@ -59,7 +59,7 @@ def learn(
     """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
 
     def watch(model: Any, proposal: Any) -> dict[str, Any]:
-        return scores(model, proposal, problem.test, problem.grey, particles=preset.evaluation_particles, key=key)
+        return scores(model, proposal, problem.test, problem.gray, particles=preset.evaluation_particles, key=key)
 
     options = {"latent": preset.latent, "traces": preset.traces, "network_seed": seed}
     start = make("deep", problem.train, options)

@@ -1,0 +1,134 @@
+"""Where learning begins, and what the models of the catalogue look at in the data."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from mcfo.errors import InputError
+from mcfo.models.base import Model
+from mcfo.proposals.base import Proposal
+from mcfo.series import Series
+from mcfo.validation import float_dtype
+
+
+class Start(NamedTuple):
+    """Where learning begins.
+
+    - `fixed`: the dotted paths of what is not learned, such as "model.initial_mean".
+    - `chosen`: options that were not given and that the data decided.
+    """
+
+    model: Model
+    proposal: Proposal
+    fixed: tuple[str, ...]
+    chosen: Mapping[str, str] = MappingProxyType({})
+
+
+class Impossible(NamedTuple):
+    """A value that a model cannot explain, whatever its parameters are: where it stands, and what is wrong with it."""
+
+    step: int
+    column: int
+    words: str
+
+    @classmethod
+    def first(cls, wrong: np.ndarray, words: str) -> Impossible | None:
+        """Of a series, where (steps, columns) says what is wrong; None where nothing is."""
+        if not wrong.any():
+            return None
+        step, column = np.argwhere(wrong)[0]
+        return cls(int(step), int(column), words)
+
+
+class Widths(tuple[int, ...]):
+    """Units of the layers of a network, on the command line 64,32."""
+
+    def __new__(cls, given: str | Iterable[int]) -> Widths:
+        widths = super().__new__(cls, (int(one) for one in (given.split(",") if isinstance(given, str) else given)))
+        if not widths or min(widths) < 1:
+            raise ValueError
+        return widths
+
+
+def known(series: Series) -> np.ndarray:
+    """The values with NaN in place of what is missing, without padding.
+
+    In numpy: JAX would compile a program for every length.
+    """
+    steps = series.steps if series.length is None else int(series.length)
+    values = np.asarray(series.observations, np.float64)
+    observed = True if series.observed is None else np.asarray(series.observed)
+    return np.where(observed, values, np.nan)[:steps]
+
+
+def observed(series_list: list[Series]) -> np.ndarray:
+    """All series below each other; each column has a known value."""
+    if not series_list:
+        raise InputError("There are no series to build a model for. Give at least one.")
+    sizes = sorted({series.observations.shape[1] for series in series_list})
+    if len(sizes) > 1:
+        raise InputError(
+            f"The series have different numbers of observed dimensions: {', '.join(map(str, sizes))}. Give every "
+            "series the same columns, with NaN in those that it lacks."
+        )
+    values = np.concatenate([known(series) for series in series_list])
+    unknown = np.isnan(values).all(axis=0)
+    if unknown.any():
+        raise InputError(
+            f"Column {int(np.argmax(unknown)) + 1} of the values is missing at every step. Leave the column out."
+        )
+    return values
+
+
+def require_steps(series_list: list[Series]) -> None:
+    """Refuses series from which nothing can be learned about how one step follows another."""
+    if all(len(known(series)) < 2 for series in series_list):
+        count = len(series_list)
+        came = "The series has a single row" if count == 1 else f"Each of the {count} series has a single row"
+        raise InputError(
+            f"{came}, but a model of time needs two or more. Give more rows; if the rows of one series were taken for "
+            "many, name the column that tells series apart."
+        )
+
+
+def exogenous(series_list: list[Series], gaps: bool) -> int:
+    """How many inputs there are beside the time since the step before."""
+    counts = {0 if one.inputs is None else one.inputs.shape[-1] for one in series_list}
+    if len(counts) > 1:
+        raise InputError(f"The series have different numbers of inputs: {sorted(counts)}. Give all of them the same.")
+    return counts.pop() - int(gaps)
+
+
+def regressed(series_list: list[Series], count: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """All values below each other without what the last `count` inputs explain by least squares, and by which weights,
+    (dimensions, inputs), or None without inputs."""
+    values = observed(series_list)
+    if not count:
+        return values, None
+    inputs = np.concatenate([np.asarray(one.inputs, np.float64)[: len(known(one)), -count:] for one in series_list])
+    design = np.column_stack([np.ones(len(inputs)), inputs])
+    weights = np.zeros((values.shape[1], count))
+    for column in range(values.shape[1]):
+        there = ~np.isnan(values[:, column])
+        if there.sum() > 2 * design.shape[1]:
+            weights[column] = np.linalg.lstsq(design[there], values[there, column], rcond=None)[0][1:]
+    rest = values - inputs @ weights.T
+    # Where inputs explain all, the noise begins small, not at nothing.
+    flat = np.nanstd(rest, axis=0) < 1e-6 * np.nanstd(values, axis=0)
+    return np.where(flat, values, rest), np.where(flat[:, None], 0.0, weights)
+
+
+def check_between(name: str, value: float, low: float, high: float) -> None:
+    # As the model will hold it: 1 - 1e-9 is 1 in float32.
+    with np.errstate(over="ignore", under="ignore"):
+        rounded = float(np.asarray(value).astype(float_dtype()))
+    if not low < rounded < high:
+        wanted = f"lie between {low:g} and {high:g}"
+        if high == math.inf:
+            wanted = {0.0: "be positive and finite", -math.inf: "be finite"}.get(low, f"be finite and above {low:g}")
+        raise InputError(f"The option {name} must {wanted}, but got {value!r}.")

@@ -1,0 +1,159 @@
+"""Deep and recurrent models, initialized near the data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from mcfo.catalogue.from_data import Impossible, Start, Widths, observed
+from mcfo.errors import InputError, nearest
+from mcfo.models.deep import EMISSIONS, DeepMarkov
+from mcfo.models.recurrent import SRNN, VRNN
+from mcfo.proposals.amortized import Amortized
+from mcfo.proposals.recurrent import RecurrentProposal
+from mcfo.series import Series
+
+_ROWS = 2000
+"""Of which principal components are taken."""
+_ROUNDING = 1e-6
+"""The part of a number that float32 does not tell apart, with some room."""
+
+
+def deep(
+    series_list: list[Series],
+    gaps: bool = False,
+    *,
+    emission: str = "",
+    latent: int = 3,
+    traces: int = 0,
+    transition_units: Widths = Widths((64,)),
+    emission_units: Widths = Widths((16, 64, 512, 2048)),
+    encoder_units: Widths = Widths((128, 32)),
+    proposal_units: Widths = Widths((32,)),
+    network_seed: int = 0,
+) -> Start:
+    """Begins with an emission whose mean is the data's and a proposal at their principal components; zeros and ones are
+    taken for Bernoulli unless it is said."""
+    if latent < 1:
+        raise InputError(f"The option latent must be at least 1, but got {latent}.")
+    if not 0 <= traces <= latent:
+        raise InputError(f"The option traces must be from 0 to {latent}, as latent is, but got {traces}.")
+    if emission not in ("", *EMISSIONS):
+        raise InputError(f"There is no emission {emission!r}. {nearest(emission, EMISSIONS)}")
+    values = observed(series_list)
+    kind = emission or ("bernoulli" if np.isin(values[~np.isnan(values)], (0, 1)).all() else "gaussian")
+    dimensions = values.shape[1]
+    mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
+    if kind == "bernoulli":
+        # With half an observation of either kind, so that no pixel begins as certain.
+        count = np.sum(~np.isnan(values), axis=0)
+        mean, scale = (mean * count + 0.5) / (count + 1), np.ones(dimensions)
+        emission_start = {"bias": np.log(mean / (1 - mean))}
+    else:
+        # What differs by rounding alone does not move.
+        scale = np.where(spread > _ROUNDING * np.abs(mean), spread, 1.0)
+        emission_start = {"center": mean, "scale": scale}
+    of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
+    # Compiled, or every draw would be a program of its own.
+    model = eqx.filter_jit(DeepMarkov)(
+        dimensions,
+        key=of_model,
+        latent=latent,
+        traces=traces,
+        transition=transition_units,
+        emission=emission_units,
+        kind=kind,
+        **emission_start,
+    )
+    proposal = eqx.filter_jit(Amortized)(
+        dimensions,
+        latent,
+        key=of_proposal,
+        encoder=encoder_units,
+        hidden=proposal_units,
+        traces=traces,
+        directions=_principal(values, mean, scale, latent),
+        center=mean,
+        scale=scale,
+    )
+    owners = ("proposal",) if kind == "bernoulli" else ("model", "proposal")
+    fixed = tuple(f"{owner}.{name}" for owner in owners for name in ("center", "scale"))
+    return Start(model, proposal, fixed, {} if emission else {"emission": kind})
+
+
+def _principal(values: np.ndarray, center: np.ndarray, scale: np.ndarray, count: int) -> np.ndarray:
+    """The principal components of (values - center) / scale, so many or as many as there are, each of such a length
+    that its products with the rows are of size one. Missing values count as zero."""
+    values = np.nan_to_num((values[:: -(-len(values) // _ROWS)] - center) / scale)
+    # The squares of the rows' own products are the same, and may be fewer.
+    tall = len(values) >= values.shape[1]
+    squares, vectors = np.linalg.eigh(values.T @ values if tall else values @ values.T)
+    directions = []
+    for place in range(min(count, int((squares > 1e-9 * squares[-1]).sum()))):
+        vector = vectors[:, -1 - place] if tall else values.T @ vectors[:, -1 - place]
+        vector = vector * np.sign(vector[np.argmax(np.abs(vector))])
+        directions.append(vector * np.sqrt(len(values)) / np.linalg.norm(values @ vector))
+    return np.reshape(directions, (-1, values.shape[1]))
+
+
+def check_deep(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
+    if options.get("emission") != "bernoulli":
+        return None
+    return check_binary(values, "The emission bernoulli wants these two; use emission=gaussian.")
+
+
+def check_binary(values: np.ndarray, remedy: str) -> Impossible | None:
+    """Objects to values that are neither zero nor one."""
+    return Impossible.first(~np.isnan(values) & ~np.isin(values, (0, 1)), f"is neither 0 nor 1. {remedy}")
+
+
+_PROPOSALS = ("residual", "plain")
+
+
+def _begin(
+    kind: type[VRNN] | type[SRNN],
+    series_list: list[Series],
+    gaps: bool = False,
+    *,
+    latent: int = 64,
+    hidden: int = 64,
+    units: int = 64,
+    proposal: str = "residual",
+    network_seed: int = 0,
+) -> Start:
+    """Begins with an emission whose mean is the data's; a residual proposal begins near the prior."""
+    for name, value in {"latent": latent, "hidden": hidden, "units": units}.items():
+        if value < 1:
+            raise InputError(f"The option {name} must be at least 1, but got {value}.")
+    if proposal not in _PROPOSALS:
+        raise InputError(f"There is no proposal {proposal!r}. {nearest(proposal, _PROPOSALS)}")
+    values = observed(series_list)
+    dimensions = values.shape[1]
+    # With half an observation of either kind, so that no key begins as certain.
+    count = np.sum(~np.isnan(values), axis=0)
+    frequencies = (np.nanmean(values, axis=0) * count + 0.5) / (count + 1)
+    of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
+    model = kind(dimensions, key=of_model, latent=latent, hidden=hidden, units=units, frequencies=frequencies)
+    law = RecurrentProposal(
+        dimensions,
+        latent,
+        hidden,
+        key=of_proposal,
+        units=units,
+        center=frequencies,
+        residual=proposal == "residual",
+    )
+    return Start(model, law, ("model.center", "proposal.center"))
+
+
+vrnn = partial(_begin, VRNN)
+srnn = partial(_begin, SRNN)
+
+
+def check_recurrent(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
+    return check_binary(values, "The recurrent models want zeros and ones; for real numbers use the model deep.")

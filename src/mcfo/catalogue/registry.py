@@ -1,0 +1,253 @@
+"""Models by name, begun near the data."""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from mcfo.catalogue.counts_volatility import (
+    check_counts,
+    negative_binomial_counts,
+    poisson_counts,
+    stochastic_volatility,
+)
+from mcfo.catalogue.from_data import Impossible, Start, Widths, known
+from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
+from mcfo.catalogue.networks import check_deep, check_recurrent, deep, srnn, vrnn
+from mcfo.data.tables import Table
+from mcfo.errors import InputError, nearest
+from mcfo.series import Series
+
+LIKELIHOOD: Mapping[str, str] = MappingProxyType({"theta": "fisher-lag-50", "phi": "dreg"})
+"""Rules that ascend the likelihood. The filter score would not do for a few series of a model with a handful of
+parameters: of a local level it knows only the sum of both variances, so that it drifts along what it cannot tell apart.
+The lag bounds the variance over long series, and most models have forgotten by then."""
+_WANTED = {int: "a whole number", Widths: "positive whole numbers with commas between them, such as 64,32"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model of the catalogue.
+
+    - `build`: makes it, near the data; the keyword arguments of `build(series, gaps, ...)` are the model's options.
+    - `options`: what each of them means.
+    - `proposal`: what proposes unless one's own is given.
+    - `gaps`: whether it can read the time since the step before as its first input.
+    - `inputs`: whether it can read other inputs.
+    - `rules`: by which gradients `mcfo fit` learns it, unless one says otherwise; networks learn from many series, by
+      the objective's own.
+    - `rates`: which [rates][mcfo.training.rates] `mcfo fit` learns it with, unless one says otherwise.
+    - `check`: the first value of a series, (steps, columns) with NaN for what is missing, that the model with these
+      options cannot explain; None where it can explain all.
+    """
+
+    summary: str
+    build: Callable[..., Start]
+    options: Mapping[str, str]
+    proposal: str
+    gaps: bool = False
+    inputs: bool = False
+    rules: Mapping[str, str] = field(default_factory=lambda: LIKELIHOOD)
+    rates: str = "equal"
+    check: Callable[[np.ndarray, Mapping[str, Any]], Impossible | None] = lambda values, options: None
+
+    def parameters(self) -> dict[str, inspect.Parameter]:
+        """The options with their types and defaults."""
+        found = inspect.signature(self.build, eval_str=True).parameters
+        return {name: one for name, one in found.items() if one.kind is one.KEYWORD_ONLY}
+
+
+_HIDDEN = {
+    "persistence": "of the hidden autoregression at first, between -1 and 1",
+    "scale": "deviation of its noise at first",
+}
+_LEVEL = {
+    "signal": "the state's share of the variance of differences at first; estimated unless given",
+    "initial_mean": "of the first level; the first value unless given",
+    "initial_variance": "of the first level; the variance of the data unless given",
+}
+_RECURRENT = {
+    "latent": "dimensions of the latent",
+    "hidden": "units of the recurrent state",
+    "units": "hidden units of the other networks",
+    "proposal": "residual (corrects the prior) or plain",
+    "network_seed": "seed of the networks' first weights",
+}
+_OPTIMAL = "affine Gaussian, optimal at first, learned"
+
+CATALOGUE: dict[str, Entry] = {
+    "local-level": Entry(
+        "real numbers: a random walk seen through noise", local_level, _LEVEL, _OPTIMAL, gaps=True, inputs=True
+    ),
+    "local-trend": Entry(
+        "real numbers: a random walk whose slope is one too", local_trend, _LEVEL, _OPTIMAL, gaps=True, inputs=True
+    ),
+    "linear-gaussian": Entry(
+        "real numbers: a hidden linear autoregression seen through noise",
+        linear_gaussian,
+        {
+            "persistence": _HIDDEN["persistence"],
+            "signal": "its share of the variance of the data at first",
+            "latent": "so many hidden ones that all columns share; one for each column unless given",
+        },
+        _OPTIMAL,
+        inputs=True,
+    ),
+    "stochastic-volatility": Entry(
+        "returns around zero: their log-variance is a hidden autoregression",
+        stochastic_volatility,
+        _HIDDEN
+        | {
+            "tails": "normal or student",
+            "degrees": "of freedom of Student's t at first, more than 2",
+            "leverage": "correlation of a return and the next change of variance at first; none unless given",
+        },
+        "bootstrap",
+        gaps=True,
+        inputs=True,
+    ),
+    "poisson-counts": Entry(
+        "counts: their log-intensity is a hidden autoregression",
+        poisson_counts,
+        _HIDDEN,
+        "bootstrap",
+        gaps=True,
+        inputs=True,
+        check=partial(check_counts, "poisson-counts"),
+    ),
+    "negative-binomial-counts": Entry(
+        "counts that scatter more than Poisson's",
+        negative_binomial_counts,
+        _HIDDEN | {"concentration": "r at first, in variance = mean + mean² / r; estimated unless given"},
+        "bootstrap",
+        gaps=True,
+        inputs=True,
+        check=partial(check_counts, "negative-binomial-counts"),
+    ),
+    "deep": Entry(
+        "vectors or pictures, real or binary: networks for all of it",
+        deep,
+        {
+            "emission": "bernoulli or gaussian; by the data unless given",
+            "latent": "dimensions of the latent",
+            "traces": "how many of these have a running mean beside them, which tells of speeds",
+            "transition_units": "hidden units of the transition's network, layer by layer",
+            "emission_units": "of the emission's network",
+            "encoder_units": "of the proposal's encoder",
+            "proposal_units": "of the proposal's other networks",
+            "network_seed": _RECURRENT["network_seed"],
+        },
+        "amortized: networks that read the observation, learned",
+        rules={},
+        rates="by-width",
+        check=check_deep,
+    ),
+    "vrnn": Entry(
+        "binary vectors, music: a recurrent network that remembers everything",
+        vrnn,
+        _RECURRENT,
+        "recurrent: a network that corrects the prior, learned",
+        rules={},
+        check=check_recurrent,
+    ),
+    "srnn": Entry(
+        "the same, with a recurrence that reads the observations alone",
+        srnn,
+        _RECURRENT,
+        "recurrent: a network that corrects the prior, learned",
+        rules={},
+        check=check_recurrent,
+    ),
+}
+"""The models that `mcfo fit NAME` knows."""
+
+
+def entry(name: str) -> Entry:
+    """The entry of this name, or a message with the nearest one."""
+    if name not in CATALOGUE:
+        raise InputError(f"There is no model {name!r}. {nearest(name, CATALOGUE)}")
+    return CATALOGUE[name]
+
+
+def check(name: str, series_list: list[Series], options: Mapping[str, Any]) -> None:
+    """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
+    refuses = entry(name).check
+    for place, series in enumerate(series_list, 1):
+        values = known(series)
+        found = refuses(values, options)
+        if found is not None:
+            raise InputError(
+                f"Series {place}, step {found.step + 1}, column {found.column + 1} of the values: "
+                f"{values[found.step, found.column]:g} {found.words}"
+            )
+
+
+def make(
+    name: str, series_list: list[Series], options: Mapping[str, str | float | int], *, gaps: bool = False
+) -> Start:
+    """Builds a model of the catalogue for these series; options may be text, as they come from a command line.
+
+    **Arguments:**
+
+    - `gaps`: whether the first input of the series is the time since the step before.
+    """
+    check(name, series_list, options)
+    chosen = CATALOGUE[name]
+    _check_inputs(name, chosen, series_list, gaps)
+    known = chosen.parameters()
+    read = {}
+    for option, value in options.items():
+        if option not in known:
+            raise InputError(f"The model {name} has no option {option!r}. {nearest(option, known)}")
+        kind = kind_of(known[option])
+        try:
+            read[option] = kind(value)
+        except (ValueError, TypeError, OverflowError):
+            wanted = _WANTED.get(kind, "a number")
+            raise InputError(f"The option {option} must be {wanted}, but got {value!r}.") from None
+    return chosen.build(series_list, gaps, **read)
+
+
+def initialize(name: str, data: Table | Series | list[Series], **options: Any) -> Start:
+    """A model of the catalogue with its proposal, begun near the data: what `mcfo fit NAME` begins with.
+
+        table = mcfo.read_series("series.csv")
+        model, proposal, fixed, _ = mcfo.begin("local-level", table)
+        mcfo.fit(model, proposal, table.series, objective=mcfo.mcfo(50, theta="fisher"), fixed=fixed)
+
+    **Arguments:**
+
+    - `name`: one of those that `mcfo models` lists; its `options` are the model's, as `mcfo models NAME` has them.
+    - `data`: what [`read_series`][] read, of uneven times with the gaps as inputs (`table.with_gaps()`); or series.
+    """
+    if isinstance(data, Table):
+        return make(name, data.series_list, options, gaps=data.unit is not None)
+    return make(name, [data] if isinstance(data, Series) else data, options)
+
+
+def kind_of(parameter: inspect.Parameter) -> Callable[[Any], Any]:
+    """What an option is, beside None."""
+    kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]
+    return kinds[0] if kinds else parameter.annotation
+
+
+def _check_inputs(name: str, chosen: Entry, series_list: list[Series], gaps: bool) -> None:
+    inputs = 0 if not series_list or series_list[0].inputs is None else series_list[0].inputs.shape[-1]
+    if gaps and not chosen.gaps:
+        able = ", ".join(other for other, one in CATALOGUE.items() if one.gaps)
+        raise InputError(
+            f"The model {name} takes each row for one step: it cannot read the time between two. Use --irregular rows, "
+            f"or one of: {able}."
+        )
+    if gaps and series_list and not inputs:
+        raise InputError("The time since the step before is to be the first input, but the series have no inputs.")
+    if inputs > int(gaps) and not chosen.inputs:
+        able = ", ".join(other for other, one in CATALOGUE.items() if one.inputs)
+        raise InputError(f"The model {name} takes no inputs. Leave out --inputs, or use one of: {able}.")

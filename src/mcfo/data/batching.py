@@ -1,0 +1,131 @@
+"""Batches: series of similar lengths together, and which of them an update sees."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Int
+
+from mcfo.errors import InputError
+from mcfo.series import Series, stack, with_ids
+
+Buckets = tuple[Series, ...]
+"""Batches, each of series that are padded to the longest of them."""
+
+MOST = 4
+"""Buckets by default, at most: each is a program to compile."""
+_ENOUGH = 1.25
+"""Padded steps for each of the data's, with which more buckets are not worth their programs."""
+_WORTH = 2000
+"""Steps of padding below which one bucket serves."""
+
+
+def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: int = 1) -> Buckets:
+    """Series as padded batches: from a list, from one series, or as they are where they are batches already.
+
+    **Arguments:**
+
+    - `most`: buckets at most; by default up to 4, and no more than pay.
+    - `batch`: series that each must have at least.
+    - `multiple`: what the number of series of each but the last is to be divisible by.
+    """
+    series_list = [data] if isinstance(data, Series) else list(data)
+    for place, one in enumerate(series_list):
+        if not isinstance(one, Series):
+            raise InputError(
+                f"The data hold {type(one).__name__} at place {place}, but series are wanted. Read each series with "
+                "Series.from_values."
+            )
+    if series_list and all(one.observations.ndim == 3 for one in series_list):
+        return tuple(series_list)
+    series_list = with_ids(series_list)
+    lengths = np.array([one.steps for one in series_list])
+    order = np.argsort(lengths, kind="stable")
+    groups = np.split(order, _cuts(lengths[order], most, batch, multiple))
+    return tuple(stack([series_list[place] for place in np.sort(group)]) for group in groups)
+
+
+def steps_of(batch: Series) -> int:
+    """The steps of a batch, without padding."""
+    series, longest = batch.observations.shape[:2]
+    return series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
+
+
+def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> Sequence[int]:
+    """Where to cut a list of increasing lengths, so that least is padded."""
+    total, count = int(lengths.sum()), len(lengths)
+    limit = MOST if most is None else most
+    if most is None and count * int(lengths[-1]) - total < _WORTH:
+        return []
+    ends = np.append(np.arange(multiple, count, multiple), count)
+    # cost[i]: the padded steps of the first ends[i] series in the groups so far; before[g][i]: where the last begins.
+    cost = ends * lengths[ends - 1].astype(float)
+    cost[ends < batch] = np.inf
+    before: list[np.ndarray] = []
+    while len(before) + 1 < limit and not (most is None and cost[-1] <= _ENOUGH * total):
+        size = ends[None, :] - ends[:, None]
+        with_one_more = np.where(size >= batch, cost[:, None] + size * lengths[ends - 1], np.inf)
+        best = with_one_more.argmin(axis=0)
+        found = with_one_more[best, np.arange(len(ends))]
+        if not found[-1] < cost[-1]:
+            break
+        before.append(best)
+        cost = found
+    cuts, place = [], len(ends) - 1
+    for best in reversed(before):
+        place = int(best[place])
+        cuts.append(int(ends[place]))
+    return cuts[::-1]
+
+
+class Batches:
+    """Batches without replacement: each epoch is a new order of all series, of which the last few that do not fill
+    a batch wait for the next.
+
+    A batch is of one bucket. How many of an epoch are, its share of the series decides, rounded at random so that
+    every series is seen equally often; in which order the buckets come is the same for all seeds.
+    """
+
+    def __init__(self, counts: tuple[int, ...], batch: int, seeds: tuple[int, ...]):
+        self._counts, self._seeds = counts, seeds
+        self.size = min(batch, *counts)
+        self._in_epoch = sum(counts) // self.size
+        self._orders: dict[tuple[int, int, int], np.ndarray] = {}
+
+    def __call__(
+        self, first: int, steps: int
+    ) -> tuple[Int[np.ndarray, " steps"], Int[np.ndarray, "steps seeds batch"]]:
+        """The bucket of each step, and the places in it of the series of each seed."""
+        found = [self._at(step) for step in range(first, first + steps)]
+        buckets, places = zip(*found, strict=True)
+        return np.array(buckets, np.int32), np.stack(places)
+
+    def _at(self, step: int) -> tuple[int, Int[np.ndarray, "seeds batch"]]:
+        epoch, place = divmod(step, self._in_epoch)
+        course = self._course(epoch)
+        bucket = int(course[place])
+        place = int(np.sum(course[:place] == bucket))
+        within = slice(place * self.size, (place + 1) * self.size)
+        return bucket, np.stack([self._order(seed, epoch, bucket)[within] for seed in self._seeds])
+
+    def _course(self, epoch: int) -> Int[np.ndarray, " updates"]:
+        """The bucket of each update of an epoch."""
+        if len(self._counts) == 1:
+            return np.zeros(self._in_epoch, np.int32)
+        random = np.random.default_rng(epoch)
+        shares = np.cumsum(self._counts) / sum(self._counts) * self._in_epoch
+        shares[-1] = self._in_epoch
+        updates = np.diff(np.floor(shares - random.uniform()), prepend=-1.0)
+        return random.permutation(np.repeat(np.arange(len(self._counts)), updates.astype(int)))
+
+    def _order(self, seed: int, epoch: int, bucket: int) -> np.ndarray:
+        """The series of a bucket in an order of their own; twice, should its share have been rounded up."""
+        if (seed, epoch, bucket) not in self._orders:
+            # The orders of the epoch before are not asked for again.
+            self._orders = {known: order for known, order in self._orders.items() if known[1] >= epoch - 1}
+            random = np.random.default_rng([seed, epoch] if len(self._counts) == 1 else [seed, epoch, bucket])
+            orders = [random.permutation(self._counts[bucket]) for _ in range(2)]
+            self._orders[seed, epoch, bucket] = np.concatenate(orders).astype(np.int32)
+        return self._orders[seed, epoch, bucket]

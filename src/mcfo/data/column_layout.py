@@ -1,0 +1,191 @@
+"""Tables with named columns: which column is what, and the series in their rows."""
+
+from __future__ import annotations
+
+import math
+import re
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from mcfo.data.times import Clock, RawSeries
+from mcfo.errors import InputError, nearest
+from mcfo.validation import largest_value, too_large
+
+MISSING = frozenset({"", "NA", "NaN", "nan"})
+SERIES = ("series",)
+TIMES = ("time", "date", "t")
+
+
+class Usual(NamedTuple):
+    """Names that are known from elsewhere: those of what a model learned from. They are taken where a file has them."""
+
+    values: Sequence[str] | None = None
+    series: str | None = None
+    time: str | None = None
+
+
+class Wanted(NamedTuple):
+    """The columns that were asked for by name; None where none was, so that a usual one may be taken."""
+
+    values: Sequence[str] | None = None
+    series: str | None = None
+    time: str | None = None
+    inputs: Sequence[str] | None = None
+    usual: Usual = Usual()
+
+    def found_in(self, names: Sequence[str]) -> Wanted:
+        """With those of the usual names that are among these, and that were not asked for as something else."""
+        asked = {self.series, self.time, *(self.values or ()), *(self.inputs or ())}
+        free = {name for name in names if name not in asked}
+        values, series, time = self.usual
+        return self._replace(
+            values=values if self.values is None and values and free.issuperset(values) else self.values,
+            series=series if self.series is None and series in free else self.series,
+            time=time if self.time is None and time in free else self.time,
+        )
+
+
+class Layout(NamedTuple):
+    """Where things stand in a row."""
+
+    header: list[str]
+    values: list[int]
+    inputs: list[int]
+    series: int | None
+    time: int | None
+
+    @property
+    def places(self) -> list[int]:
+        """Everything that is read."""
+        return [*self.values, *self.inputs, *(one for one in (self.series, self.time) if one is not None)]
+
+
+def choose(path: Path, header: Sequence[str], wanted: Wanted) -> Layout:
+    """Finds the columns that were asked for, and takes those with the usual names for series and times."""
+    header = list(header)
+    wanted = wanted.found_in(header)
+
+    def find(name: str) -> int:
+        if name not in header:
+            raise InputError(f"{path} has no column {name!r}. {nearest(name, header)}")
+        return header.index(name)
+
+    chosen = None if wanted.values is None else [find(name) for name in wanted.values]
+    inputs = [find(name) for name in wanted.inputs or ()]
+    series = None if wanted.series is None else find(wanted.series)
+    time = None if wanted.time is None else find(wanted.time)
+    taken = [*(chosen or []), *inputs, *(place for place in (series, time) if place is not None)]
+    for place in taken:
+        if taken.count(place) > 1:
+            raise InputError(
+                f"The column {header[place]!r} of {path} is asked for twice. A column is a value, an input, the series "
+                "or the time, and one of them only."
+            )
+
+    def usual(names: tuple[str, ...]) -> int | None:
+        free = {name.lower(): place for place, name in reversed([*enumerate(header)]) if place not in taken}
+        return next((free[name] for name in names if name in free), None)
+
+    series = usual(SERIES) if series is None else series
+    time = usual(TIMES) if time is None else time
+    if chosen is None:
+        chosen = [place for place in range(len(header)) if place not in (series, time, *inputs)]
+    if not chosen:
+        raise InputError(
+            f"{path} has no column of values: there are {', '.join(header)}. Name at least one beside those of the "
+            "series, of the time and of the inputs."
+        )
+    return Layout(header, chosen, inputs, series, time)
+
+
+def read_rows(
+    path: Path,
+    layout: Layout,
+    rows: Iterable[tuple[int, Sequence[str] | Mapping[int, str]]],
+    *,
+    unit: str,
+    missing: str,
+) -> RawSeries:
+    """The series in rows of text, each with its number; `unit` is what a row is called, `missing` how one writes it."""
+    numbers, driven, owners, elapsed = array("d"), array("d"), array("q"), array("d")
+    owner_of: dict[str, int] = {}
+    clock, largest = Clock(unit), largest_value()
+    name, whole, place = "1", True, 0
+    for line, row in rows:
+        try:
+            if layout.series is not None:
+                place = layout.series
+                name = _name(row[place].strip())
+            if layout.time is not None:
+                place = layout.time
+                elapsed.append(clock.check(row[place].strip(), name, line))
+            for place in layout.values:
+                cell = row[place].strip()
+                numbers.append(_number(cell, largest, missing))
+                whole = whole and cell.lstrip("+-").isdecimal()
+            for place in layout.inputs:
+                driven.append(_input(row[place].strip(), largest))
+        except ValueError as error:
+            raise InputError(f"{path}, {unit} {line}, column {layout.header[place]!r}: {error}") from None
+        owners.append(owner_of.setdefault(name, len(owner_of)))
+    if not owners:
+        raise InputError(f"{path} has a header, but no rows below it. Write one row for each step.")
+    table = np.frombuffer(numbers).reshape(len(owners), len(layout.values))
+    if whole and np.abs(table).max() < 2**31:
+        table = table.astype(np.int32)
+    # Stable, so that the rows of a series stay in the order of the file.
+    order = np.argsort(owners, kind="stable")
+    ends = np.cumsum(np.bincount(owners))[:-1]
+
+    def apart(values: np.ndarray) -> list[np.ndarray]:
+        return np.split(values[order], ends)
+
+    ordered = layout.time is not None and clock.kind != "text"
+    return RawSeries(
+        names=[*owner_of],
+        arrays=apart(table),
+        columns=[layout.header[place] for place in layout.values],
+        inputs=apart(np.frombuffer(driven).reshape(len(owners), -1)) if layout.inputs else None,
+        input_names=[layout.header[place] for place in layout.inputs],
+        times=apart(np.frombuffer(elapsed)) if ordered else None,
+        spans=clock.spans() if ordered else None,
+    )
+
+
+def _name(cell: str) -> str:
+    if not cell:
+        raise ValueError("the cell is empty. Write to which series the row belongs, or remove it.")
+    return cell
+
+
+def _input(cell: str, largest: float) -> float:
+    if cell in MISSING:
+        raise ValueError("the input is missing. Inputs are known at every step: fill the gap, or make it a value.")
+    return _number(cell, largest, "correct it")
+
+
+def _number(cell: str, largest: float, missing: str) -> float:
+    """The number in a cell, NaN if it is missing."""
+    try:
+        number = float(cell)
+    except ValueError:
+        if cell in MISSING:
+            return math.nan
+        number = None
+    # Python reads 1_000 as a number; in a file it is a slip.
+    if number is None or "_" in cell:
+        hint = " Write decimals with a point." if re.fullmatch(r"[+-]?\d*,\d+", cell) else ""
+        raise ValueError(
+            f"{cell!r} is not a number.{hint} Correct it, or {missing} if the value is missing; if the "
+            "column holds text, name the columns of values without it (--columns), or say that it tells series apart "
+            "(--series)."
+        )
+    if -largest <= number <= largest or math.isnan(number):
+        return number
+    if "inf" in cell.lower():
+        raise ValueError(f"{cell!r} is infinite. Correct it, or {missing} if the value is missing.")
+    raise ValueError(too_large(cell, missing))

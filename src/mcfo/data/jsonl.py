@@ -1,0 +1,102 @@
+"""Observations as JSON lines, and answers to them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple, NoReturn
+
+from mcfo.errors import InputError, nearest
+from mcfo.validation import largest_value, too_large
+
+ELAPSED = "elapsed"
+"""In a line: the time since the one before, in the unit of the model."""
+
+
+class Line(NamedTuple):
+    """An observation, NaN for what is missing, and what drives the model with it; None for a model without inputs."""
+
+    values: list[float]
+    inputs: list[float] | None
+
+
+def read_line(text: str, columns: Sequence[str], inputs: Sequence[str] = (), *, timed: bool = False) -> Line:
+    """One observation: a number (of one column), an array with one number for each, or an object with the columns'
+    names; null is a missing value, and so is a column that an object does not name.
+
+    **Arguments:**
+
+    - `inputs`: names that an object must have besides.
+    - `timed`: whether the first input is the time since the line before: `elapsed` in an object, one where there is
+      none.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except RecursionError:
+        raise InputError("it is nested too deeply.") from None
+    except ValueError as error:
+        raise InputError(f"it is no JSON ({error}).") from None
+    driving = _driving(value, inputs, timed=timed)
+    if isinstance(value, dict):
+        known = [*columns, *inputs, *([ELAPSED] if timed else [])]
+        for name in value:
+            if name not in known:
+                raise InputError(f"it has {name!r}, but the model knows {', '.join(known)}. {nearest(name, known)}")
+        value = [value.get(name) for name in columns]
+    if value is None:
+        value = [None] * len(columns)
+    if not isinstance(value, list):
+        value = [value]
+    if len(value) != len(columns):
+        raise InputError(f"it has {len(value)} values, but {len(columns)} are wanted: {', '.join(columns)}.")
+    return Line([_number(one, name) for one, name in zip(value, columns, strict=True)], driving)
+
+
+def _driving(value: Any, names: Sequence[str], *, timed: bool) -> list[float] | None:
+    if not names and not timed:
+        return None
+    given = value if isinstance(value, dict) else {}
+    found = [_number(given.get(ELAPSED, 1.0), ELAPSED)] if timed else []
+    if timed and not found[0] > 0:
+        raise InputError(f"{ELAPSED} is {json.dumps(given[ELAPSED])[:40]}, but time goes on: give a positive number.")
+    for name in names:
+        number = _number(given.get(name), name)
+        if math.isnan(number):
+            raise InputError(f"the input {name} is missing: the model reads {', '.join(names)} at every step.")
+        found.append(number)
+    return found
+
+
+def _refuse(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number; write null for what is missing")
+
+
+def _number(value: Any, name: str) -> float:
+    if value is None:
+        return math.nan
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InputError(f"{name} is {json.dumps(value)[:40]}, but a number or null is wanted.")
+    if abs(value) > largest_value():
+        raise InputError(f"{name}: {too_large(str(value)[:40], 'write null')}")
+    return float(value)
+
+
+def write_answer(step: int, mean: Any, quantiles: Any, levels: Sequence[float], ess: Any, log_predictive: Any) -> str:
+    """The answer to an observation; what is not finite is null."""
+    return json.dumps(
+        {
+            "step": step,
+            "mean": _finite(mean.tolist()),
+            "quantiles": {f"{level:g}": _finite(row) for level, row in zip(levels, quantiles.tolist(), strict=True)},
+            "ess": _finite(float(ess)),
+            "log_predictive": _finite(float(log_predictive)),
+        },
+        allow_nan=False,
+    )
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_finite(one) for one in value]
+    return value if math.isfinite(value) else None

@@ -1,1 +1,0 @@
-"""Polyphonic music as piano-rolls."""

@@ -1,0 +1,167 @@
+"""Series from an NPZ file: one array for all of them, or one for each."""
+
+import io
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mcfo.data.times import RawSeries, Span
+from mcfo.errors import InputError
+from mcfo.files import write_atomically
+
+
+def read_npz(path: Path) -> RawSeries:
+    """Reads `observations`, (series, steps, dimensions) or (series, steps, height, width), with optional `lengths`,
+    `inputs` (series, steps, inputs) and `times` (series, steps); or an array for each series."""
+    arrays = load_arrays(path)
+    image, beside = None, {}
+    if "observations" in arrays:
+        if arrays["observations"].ndim == 4:
+            *batch, height, width = arrays["observations"].shape
+            image = height, width
+            arrays["observations"] = arrays["observations"].reshape(*batch, height * width)
+        arrays, beside = _cut(path, arrays)
+    elif not arrays:
+        raise InputError(f"{path} holds no arrays. Save the series with numpy.savez(file, observations=array).")
+    for name, values in arrays.items():
+        if values.ndim not in (1, 2):
+            raise InputError(
+                f"{path}: the array {name!r} has shape {values.shape}, but a series has shape (steps,) or (steps, "
+                "dimensions). Save several series of one length as `observations`, (series, steps, dimensions)."
+            )
+        _check_size(path, name, values)
+    names = list(arrays)
+    widths = {name: 1 if values.ndim == 1 else values.shape[1] for name, values in arrays.items()}
+    for name, width in widths.items():
+        if width != widths[names[0]]:
+            raise InputError(
+                f"{path}: the series {names[0]!r} has {widths[names[0]]} dimensions, but {name!r} has {width}. Give "
+                "every series the same, with NaN in those that it lacks."
+            )
+    columns = [f"x{place + 1}" for place in range(widths[names[0]])]
+    return RawSeries(names, list(arrays.values()), columns, image, **beside)
+
+
+def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
+    """Writes arrays by name, without pickles, the same bytes for the same arrays; the file is whole or not there."""
+    content = io.BytesIO()
+    with zipfile.ZipFile(content, "w") as archive:
+        for name, array in arrays.items():
+            entry = zipfile.ZipInfo(f"{name}.npy")  # with no time of its own, unlike those of numpy
+            entry.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
+            with archive.open(entry, "w", force_zip64=True) as file:
+                np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
+    write_atomically(path, content.getvalue())
+
+
+def read_arrays(path: Path) -> dict[str, np.ndarray]:
+    """What [`write_npz`][] wrote. Files are untrusted: pickled objects are refused."""
+    try:
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: stored[name] for name in stored.files}
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+    except Exception as error:
+        raise InputError(f"{path} is damaged, or no file of arrays: {error}.") from error
+
+
+def load_arrays(path: Path) -> dict[str, np.ndarray]:
+    """All arrays, in the order of the file."""
+    try:
+        # Opened here: where numpy fails, it does not always close what it opened.
+        with path.open("rb") as file:
+            loaded: Any = np.load(file, allow_pickle=False)
+            arrays = None if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
+    except PermissionError:
+        raise
+    # What numpy, zipfile and zlib raise over a damaged file has no narrower base.
+    except Exception as error:
+        raise InputError(
+            f"{path} is damaged, or no NPZ file of numbers ({type(error).__name__}: {error}). Write it again with "
+            "numpy.savez, without objects."
+        ) from error
+    if arrays is None:
+        raise InputError(f"{path} holds one array without a name (.npy). Save it with numpy.savez(file, array).")
+    for name, values in arrays.items():
+        if not isinstance(values, np.ndarray):
+            raise InputError(f"{path}: {name!r} is no array. Write the file with numpy.savez.")
+    return arrays
+
+
+def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    """The series in `observations`, each of its length, named by their place from 1; and what stands beside them."""
+    extra = sorted(set(arrays) - {"observations", "lengths", "inputs", "times"})
+    if extra:
+        raise InputError(
+            f"{path} holds {', '.join(map(repr, extra))} beside 'observations', where only 'lengths', 'inputs' and "
+            "'times' may stand. Leave that out; in the observations, NaN is what is missing."
+        )
+    observations = arrays["observations"]
+    if observations.ndim != 3 or not observations.size:
+        raise InputError(
+            f"{path}: observations have shape {observations.shape}, but (series, steps, dimensions) is wanted, or "
+            "(series, steps, height, width) for pictures, none of them 0. For one series save observations[None], for "
+            "one dimension observations[..., None]."
+        )
+    count, steps, _ = observations.shape
+    lengths = arrays.get("lengths", np.full(count, steps))
+    if lengths.shape != (count,) or lengths.dtype.kind not in "iu":
+        raise InputError(
+            f"{path}: lengths have shape {lengths.shape} and dtype {lengths.dtype}, but {count} whole numbers are "
+            "wanted, one for each series."
+        )
+    for place, length in enumerate(lengths, 1):
+        if not 1 <= length <= steps:
+            raise InputError(f"{path}: the length of series {place} is {length}, but it must lie from 1 to {steps}.")
+    beside: dict[str, Any] = {}
+    if "inputs" in arrays:
+        inputs = _beside(path, arrays, "inputs", 3)
+        beside["inputs"] = [one[:length].astype(float) for one, length in zip(inputs, lengths, strict=True)]
+        beside["input_names"] = [f"u{place + 1}" for place in range(inputs.shape[2])]
+    if "times" in arrays:
+        times = _beside(path, arrays, "times", 2)
+        times = [one[:length] for one, length in zip(times, lengths, strict=True)]
+        beside["times"] = [_increasing(path, place, one) for place, one in enumerate(times, 1)]
+        beside["spans"] = [Span(str(one[0]), str(one[-1]), None) for one in times]
+    return {str(place + 1): observations[place, : lengths[place]] for place in range(count)}, beside
+
+
+def _beside(path: Path, arrays: dict[str, np.ndarray], name: str, rank: int) -> np.ndarray:
+    """An array that goes with the observations, step by step."""
+    array, wanted = arrays[name], arrays["observations"].shape[:2]
+    if array.ndim != rank or array.shape[:2] != wanted or array.dtype.kind not in "iufb" or not array.size:
+        form = f"({wanted[0]}, {wanted[1]}{', inputs' if rank == 3 else ''})"
+        raise InputError(
+            f"{path}: {name} have shape {array.shape} and dtype {array.dtype}, but numbers of shape {form} are wanted."
+        )
+    return array
+
+
+def _increasing(path: Path, place: int, times: np.ndarray) -> np.ndarray:
+    """The time since the first step."""
+    if not np.isfinite(times.astype(float)).all():
+        raise InputError(f"{path}: a time of series {place} is not finite. Give each step its time.")
+    wrong = np.flatnonzero(times[1:] <= times[:-1])
+    if len(wrong):
+        step = int(wrong[0]) + 1
+        raise InputError(
+            f"{path}: in series {place} the time {times[step]} comes after {times[step - 1]}, but times must increase."
+        )
+    return (times - times[0]).astype(float)
+
+
+def _check_size(path: Path, name: str, values: np.ndarray) -> None:
+    if values.dtype.kind not in "iuf":
+        return
+    # Imported here: those who only read results need no JAX.
+    from mcfo.validation import largest_value, too_large
+
+    size = np.abs(values, dtype=np.result_type(values.dtype, float))
+    large = np.argwhere(np.isfinite(size) & (size > largest_value()))
+    if len(large):
+        place = tuple(int(index) for index in large[0])
+        where = ", ".join(map(str, place))
+        raise InputError(f"{path}, series {name!r}, [{where}]: {too_large(f'{values[place]:g}', 'write NaN')}")

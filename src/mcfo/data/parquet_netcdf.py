@@ -1,0 +1,177 @@
+"""Series from Parquet and NetCDF files. Both are read as the rows of a table, as a CSV file is."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from mcfo.data.column_layout import SERIES, TIMES, Layout, Wanted, choose, read_rows
+from mcfo.data.times import RawSeries
+from mcfo.errors import InputError
+
+_INDEX = "__index_level_0__"
+"""What pandas calls an index without a name."""
+_LENGTHS = "lengths"
+
+
+def read_parquet(path: Path, wanted: Wanted) -> RawSeries:
+    """Reads the columns that are wanted, and nothing else of the file."""
+    try:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+    except ImportError:
+        raise InputError(_install("Parquet", "pyarrow", "'mcfo[parquet]'", path)) from None
+    try:
+        with path.open("rb") as source, pq.ParquetFile(source) as file:
+            schema = file.schema_arrow
+            names = [name for name in schema.names if name != _INDEX or pa.types.is_temporal(schema.field(name).type)]
+            layout = choose(path, ["time" if name == _INDEX else name for name in names], wanted)
+            stored = {place: names[place] for place in layout.places}
+            table = file.read(columns=[*stored.values()])
+    except pa.ArrowException as error:
+        raise InputError(
+            f"{path} is damaged, or no Parquet file ({str(error).splitlines()[0]}). Write it again."
+        ) from error
+    cells = {place: _arrow_texts(table.column(name)) for place, name in stored.items()}
+    return _read(path, layout, cells)
+
+
+def _arrow_texts(column: Any) -> list[str]:
+    import pyarrow as pa
+
+    kind = column.type
+    if pa.types.is_dictionary(kind):
+        column = column.cast(kind.value_type)
+    if pa.types.is_boolean(kind):
+        column = column.cast(pa.int8())
+    elif pa.types.is_duration(kind):
+        column = column.cast(pa.int64())
+    elif pa.types.is_temporal(kind):
+        return [_shorter(text or "") for text in column.cast(pa.string()).to_pylist()]
+    return ["" if value is None else str(value) for value in column.to_pylist()]
+
+
+def read_netcdf(path: Path, wanted: Wanted) -> RawSeries:
+    """Reads variables along one dimension, the rows; or along series and time, in either order.
+
+    A further dimension is spread over columns. A variable `lengths` along the series says where each of them ends.
+    """
+    try:
+        import xarray
+    except ImportError:
+        raise InputError(_install("NetCDF", "xarray", "xarray", path)) from None
+    with path.open("rb") as file:
+        if file.read(4) == b"\x89HDF":
+            try:
+                import h5netcdf  # noqa: F401
+                import h5py  # noqa: F401
+            except ImportError as error:
+                raise InputError(_install("NetCDF 4", str(error.name), str(error.name), path)) from None
+            engine = "h5netcdf"
+        else:
+            engine = "scipy"
+    try:
+        with xarray.open_dataset(path, engine=engine) as opened:
+            data = opened.load()
+    # What the engines raise over a damaged file has no narrower base.
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        raise InputError(
+            f"{path} is damaged, or no NetCDF file ({type(error).__name__}: {reason}). Write it again."
+        ) from error
+    wanted = wanted.found_in([*map(str, data.sizes), *map(str, data.variables)])
+    columns = _netcdf_columns(path, data, wanted)
+    layout = choose(path, [*columns], wanted)
+    names = [*columns]
+    return _read(path, layout, {place: _texts(columns[names[place]]) for place in layout.places})
+
+
+def _netcdf_columns(path: Path, data: Any, wanted: Wanted) -> dict[str, np.ndarray]:
+    """Columns of equal length, by name."""
+    dimensions = [str(name) for name in data.sizes]
+    series = _dimension(dimensions, wanted.series, SERIES)
+    time = _dimension([name for name in dimensions if name != series], wanted.time, TIMES)
+    if time is None:
+        others = [name for name in dimensions if name != series]
+        if len(others) != 1:
+            raise InputError(
+                f"{path} has the dimensions {', '.join(dimensions) or 'none'}: which one are the steps? Name it with "
+                "the option for the time, or call it time."
+            )
+        time = others[0]
+    rows = [*([series] if series else []), time]
+    asked = {wanted.series, wanted.time, *(wanted.values or ()), *(wanted.inputs or ())}
+    columns: dict[str, Any] = {}
+    for name, coordinate in data.coords.items():
+        named = str(name) in asked or str(name).lower() in (*SERIES, *TIMES)
+        if named and set(coordinate.dims) <= set(rows):
+            columns[str(name)] = coordinate
+    if series and series not in columns:
+        columns[series] = data[series] + 1  # numbers, where they have no names
+    spread = [str(name) for name, one in data.data_vars.items() if time in one.dims]
+    for name in spread:
+        one = data[name]
+        extra = [dimension for dimension in one.dims if dimension not in rows]
+        if not extra:
+            columns[name] = one
+            continue
+        flat = one.stack(spread_over_columns=extra) if len(extra) > 1 else one.rename({extra[0]: "spread_over_columns"})
+        labels = data.coords[extra[0]].values if len(extra) == 1 and extra[0] in data.coords else None
+        for place in range(flat.sizes["spread_over_columns"]):
+            label = f"{name}{place + 1}"
+            if labels is not None and labels.dtype.kind in "OUS":
+                label = str(labels[place]) if len(spread) == 1 else f"{name}_{labels[place]}"
+            columns[label] = flat.isel(spread_over_columns=place, drop=True)
+    sizes = {name: data.sizes[name] for name in rows}
+    keep = np.ones(tuple(sizes.values()), bool)
+    if series and _LENGTHS in data and data[_LENGTHS].dims == (series,):
+        keep = np.arange(sizes[time]) < np.asarray(data[_LENGTHS].values)[:, None]
+
+    def along_rows(one: Any) -> np.ndarray:
+        absent = {name: size for name, size in sizes.items() if name not in one.dims}
+        return (one.expand_dims(absent) if absent else one).transpose(*rows).values[keep]
+
+    return {name: along_rows(one) for name, one in columns.items()}
+
+
+def _dimension(names: list[str], asked: str | None, usual: tuple[str, ...]) -> str | None:
+    if asked in names:
+        return asked
+    lowered = {name.lower(): name for name in names}
+    return next((lowered[name] for name in usual if name in lowered), None)
+
+
+def _texts(values: np.ndarray) -> list[str]:
+    if values.dtype.kind == "M":
+        return ["" if text == "NaT" else _shorter(text) for text in np.datetime_as_string(values).tolist()]
+    if values.dtype.kind == "m":
+        values = values / np.timedelta64(1, "s")
+    if values.dtype.kind == "b":
+        values = values.astype(np.int8)
+    if values.dtype.kind == "S":
+        values = np.char.decode(values, "utf-8")
+    return ["" if value is None else str(value) for value in values.tolist()]
+
+
+def _shorter(moment: str) -> str:
+    """A date without zeros that say nothing."""
+    return re.sub(r"[ T]00:00:00$", "", re.sub(r"(:\d\d)\.0+$", r"\1", moment))
+
+
+def _read(path: Path, layout: Layout, cells: dict[int, list[str]]) -> RawSeries:
+    count = len(next(iter(cells.values())))
+
+    def rows() -> Iterator[tuple[int, dict[int, str]]]:
+        for number in range(count):
+            yield number + 1, {place: column[number] for place, column in cells.items()}
+
+    return read_rows(path, layout, rows(), unit="row", missing="make it NaN")
+
+
+def _install(format: str, package: str, requirement: str, path: Path) -> str:
+    return (
+        f"Cannot read {path}: {format} files need the package {package}, which is not installed. Install it: "
+        f"pip install {requirement}. Or convert the file to CSV or NPZ."
+    )

@@ -1,0 +1,215 @@
+"""Piano-rolls, which of the 88 keys sound at each step, from notes and from MIDI files."""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mido
+import numpy as np
+
+from mcfo.errors import InputError
+from mcfo.files import write_atomically
+
+LOWEST, KEYS = 21, 88
+"""The MIDI number of the piano's lowest key, A0, and how many keys it has."""
+SPLITS = ("train", "valid", "test")
+_MOST_STEPS = 10_000_000
+"""No data set is longer; a small file that unfolds into more is no music."""
+
+Splits = dict[str, list[np.ndarray]]
+"""For each of `SPLITS`, its pieces: arrays (steps, 88) of zeros and ones, uint8."""
+
+
+class Statistics(NamedTuple):
+    """What a split holds.
+
+    - `active`, `most_active`: notes that sound at a step, their mean and the most of them.
+    - `empty`: the share of steps at which none does.
+    - `lowest`, `highest`: MIDI numbers of the notes that are used.
+    """
+
+    series_list: int
+    steps: int
+    shortest: int
+    mean: float
+    longest: int
+    active: float
+    most_active: int
+    empty: float
+    lowest: int
+    highest: int
+
+
+def statistics(rolls: Sequence[np.ndarray]) -> Statistics:
+    """Of the pieces of one split."""
+    lengths = np.array([len(roll) for roll in rolls])
+    notes = np.concatenate([roll.sum(axis=1) for roll in rolls])
+    used = np.flatnonzero(np.any([roll.any(axis=0) for roll in rolls], axis=0))
+    return Statistics(
+        series_list=len(rolls),
+        steps=int(lengths.sum()),
+        shortest=int(lengths.min()),
+        mean=float(lengths.mean()),
+        longest=int(lengths.max()),
+        active=float(notes.mean()),
+        most_active=int(notes.max()),
+        empty=float(np.mean(notes == 0)),
+        lowest=LOWEST + int(used[0]),
+        highest=LOWEST + int(used[-1]),
+    )
+
+
+def is_roll(values: np.ndarray) -> bool:
+    """Whether these can be piano-rolls, (..., steps, 88) of zeros and ones; NaN is missing."""
+    return values.ndim >= 2 and values.shape[-1] == KEYS and bool(np.all(np.isin(values, (0, 1)) | np.isnan(values)))
+
+
+def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
+    """Pieces, steps and MIDI numbers as nested lists, checked, as piano-rolls; `where` names them in errors."""
+    if not _is_list(pieces):
+        raise InputError(f"{where}: a list of pieces is wanted, but this is a {type(pieces).__name__}.")
+    rolls = []
+    budget = _MOST_STEPS
+    for place, piece in enumerate(pieces, 1):
+        if not _is_list(piece):
+            raise InputError(f"{where}, piece {place}: a list of steps is wanted, not a {type(piece).__name__}.")
+        budget -= len(piece)
+        if budget < 0:
+            raise InputError(f"{where} has more than {_MOST_STEPS} steps, which no data set of music has.")
+        rolls.append(roll_from_notes(piece, f"{where}, piece {place}"))
+    return rolls
+
+
+def roll_from_notes(steps: Iterable[Any], where: str) -> np.ndarray:
+    """One piece, from the MIDI numbers that sound at each step."""
+    steps = list(steps)
+    roll = np.zeros((len(steps), KEYS), np.uint8)
+    for step, notes in enumerate(steps):
+        if not _is_list(notes):
+            raise InputError(f"{where}, step {step + 1}: a list of notes is wanted, not a {type(notes).__name__}.")
+        # No chord has more notes than the piano keys, however often a file names one.
+        for note in itertools.islice(notes, 10 * KEYS):
+            if isinstance(note, bool) or not isinstance(note, int | np.integer):
+                raise InputError(f"{where}, step {step + 1}: {note!r} is no MIDI number. Write whole numbers.")
+            check_note(int(note), f"{where}, step {step + 1}")
+            roll[step, int(note) - LOWEST] = 1
+    return roll
+
+
+def check_note(note: int, where: str) -> None:
+    """Refuses what no piano plays."""
+    if not LOWEST <= note < LOWEST + KEYS:
+        raise InputError(
+            f"{where}: the note {note} lies outside of the piano's range, {LOWEST} (A0) to {LOWEST + KEYS - 1} (C8). "
+            "Transpose the piece, or leave that part out."
+        )
+
+
+def checked(splits: Splits, where: str) -> Splits:
+    """The splits in their order, none of them empty, every piece with a step, and some note in each split."""
+    for split in SPLITS:
+        if not splits.get(split):
+            raise InputError(
+                f"{where}: the split {split!r} is empty. Give each of {', '.join(SPLITS)} a piece or more."
+            )
+        for place, roll in enumerate(splits[split], 1):
+            if not len(roll):
+                raise InputError(f"{where}, {split}, piece {place} has no steps. Leave it out.")
+        if not any(roll.any() for roll in splits[split]):
+            raise InputError(f"{where}: the split {split!r} has no notes at all.")
+    return {split: splits[split] for split in SPLITS}
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple)
+
+
+_TICKS = 480
+_DRUMS = 9
+_MOST_MIDI_STEPS = 1_000_000
+
+
+def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
+    """The piano-roll of a MIDI file, (steps, 88): all channels but the drums.
+
+    Notes begin and end at the nearest step, and sound for one step at least. The roll begins with the first note.
+    """
+    try:
+        file = mido.MidiFile(file=io.BytesIO(path.read_bytes()), clip=True)
+    except OSError as error:
+        if error.errno:
+            raise
+        raise InputError(f"{path} is damaged, or no MIDI file ({error}).") from error
+    # What mido raises over bytes that are no MIDI has no narrower base.
+    except Exception as error:
+        raise InputError(f"{path} is damaged, or no MIDI file ({type(error).__name__}: {error}).") from error
+    if file.type == 2 or file.ticks_per_beat <= 0:
+        raise InputError(f"{path} counts time in a way that has no quarter notes. Save it as MIDI of type 0 or 1.")
+    notes = [
+        (round(begin), max(round(begin) + 1, round(end)), note)
+        for begin, end, note in _notes(file, path, steps_per_quarter / file.ticks_per_beat)
+    ]
+    if not notes:
+        raise InputError(f"{path} has no notes, besides drums. Leave it out.")
+    first, last = min(begin for begin, _, _ in notes), max(end for _, end, _ in notes)
+    if last - first > _MOST_MIDI_STEPS:
+        raise InputError(f"{path} lasts {last - first} steps, which no piece does. Is its time division right?")
+    roll = np.zeros((last - first, KEYS), np.uint8)
+    for begin, end, note in notes:
+        roll[begin - first : end - first, note - LOWEST] = 1
+    return roll
+
+
+def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple[float, float, int]]:
+    """When each note begins and ends, in steps."""
+    found = []
+    for track in file.tracks:
+        time, sounding = 0, {}
+        for message in track:
+            time += message.time
+            if message.type not in ("note_on", "note_off") or message.channel == _DRUMS:
+                continue
+            place = (message.channel, message.note)
+            if place in sounding:
+                found.append((sounding.pop(place) * steps_per_tick, time * steps_per_tick, message.note))
+            if message.type == "note_on" and message.velocity > 0:
+                check_note(message.note, str(path))
+                sounding[place] = time
+        # A note that is never let go sounds until its track ends.
+        found += [(begin * steps_per_tick, time * steps_per_tick, note) for (_, note), begin in sounding.items()]
+    return found
+
+
+def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beats_per_minute: float = 100.0) -> None:
+    """Writes a piano-roll, (steps, 88) of zeros and ones, as music; the same bytes for the same roll.
+
+    A key that sounds at consecutive steps is one note, held. Silence before the first note and after the last one is
+    in the file, as the time of that note and of the track's end.
+    """
+    roll = np.asarray(roll)
+    if roll.ndim != 2 or not is_roll(roll) or np.isnan(roll).any():
+        raise InputError(f"A piano-roll has shape (steps, {KEYS}) and zeros and ones, but got shape {roll.shape}.")
+    if not 1 <= steps_per_quarter <= _TICKS:
+        raise InputError(f"A quarter note has from 1 to {_TICKS} steps, but got {steps_per_quarter}.")
+    # Whole ticks for each step, so that nothing drifts where a quarter note has seven steps, say.
+    ticks = _TICKS // steps_per_quarter
+    padded = np.pad(roll.astype(np.int8), ((1, 1), (0, 0)))
+    changes = np.diff(padded, axis=0)
+    steps, keys = np.nonzero(changes)
+    track = mido.MidiTrack()
+    track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(beats_per_minute)))
+    track.append(mido.Message("program_change", program=0))
+    before = 0
+    # Within a step, what ends comes first.
+    for step, change, key in sorted(zip(steps.tolist(), changes[steps, keys].tolist(), keys.tolist(), strict=True)):
+        kind = "note_on" if change > 0 else "note_off"
+        track.append(mido.Message(kind, note=key + LOWEST, velocity=70, time=(step - before) * ticks))
+        before = step
+    track.append(mido.MetaMessage("end_of_track", time=(len(roll) - before) * ticks))
+    content = io.BytesIO()
+    mido.MidiFile(type=0, ticks_per_beat=ticks * steps_per_quarter, tracks=[track]).save(file=content)
+    write_atomically(path, content.getvalue())

@@ -1,0 +1,232 @@
+"""Times in a file: whether they increase within each series, how far they lie apart, and whether evenly."""
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import numpy as np
+
+
+class Span(NamedTuple):
+    """The first and the last time of a series as they are written; `origin` is the first one, if they are dates."""
+
+    first: str
+    last: str
+    origin: datetime | None
+
+
+class RawSeries(NamedTuple):
+    """Series as they stand in a file, each (steps,) or (steps, dimensions), with NaN for what is missing.
+
+    - `image`: (height, width) where the dimensions are the pixels of pictures, row by row.
+    - `inputs`: for each series (steps, inputs), with their names.
+    - `times`: for each series the time since its first row, in seconds where times are dates; None where there are no
+      times, or none whose distance is known.
+    """
+
+    names: list[str]
+    arrays: list[np.ndarray]
+    columns: list[str]
+    image: tuple[int, int] | None = None
+    inputs: list[np.ndarray] | None = None
+    input_names: list[str] = []  # noqa: RUF012
+    times: list[np.ndarray] | None = None
+    spans: list[Span] | None = None
+
+
+class Clock:
+    """Checks the times of a file, one row after the other.
+
+    The first one decides what they are: numbers, ISO dates, or text, of which no order is known. `unit` is what a row
+    is called.
+    """
+
+    def __init__(self, unit: str = "line"):
+        self.kind = ""
+        self._unit = unit
+        self._read: Callable[[str], Any] | None = None
+        self._first: dict[str, tuple[Any, str]] = {}
+        self._last: dict[str, tuple[Any, str, int]] = {}
+
+    def check(self, cell: str, series: str, line: int) -> float:
+        """The time since the first one of the same series, in seconds if they are dates, NaN if they are text.
+
+        Refuses a time that is not later than the last one of the same series.
+        """
+        if not cell:
+            raise ValueError("the time is empty. Write one in each row, also where the values are missing.")
+        if not self.kind:
+            kinds = (("a number", read_number), ("an ISO date", read_date))
+            self.kind, self._read = next((kind for kind in kinds if kind[1](cell)), ("text", None))
+        if self._read is None:
+            _refuse_date(cell)
+            return math.nan
+        time = self._read(cell)
+        if time is None:
+            raise ValueError(f"{cell!r} is not {self.kind}, as the first time is. Write all times in the same way.")
+        last = self._last.get(series)
+        self._last[series] = time, cell, line
+        if last is not None:
+            self._check_order(time, cell, series, *last)
+        first, _ = self._first.setdefault(series, (time, cell))
+        return _elapsed(first, time)
+
+    def spans(self) -> list[Span]:
+        """From when to when each series goes, in the order in which they came."""
+        found = []
+        for series, (first, cell) in self._first.items():
+            origin = first[0] if isinstance(first[0], datetime) else None
+            found.append(Span(cell, self._last[series][1], origin))
+        return found
+
+    def _check_order(self, time: Any, cell: str, series: str, last: Any, last_cell: str, last_line: int) -> None:
+        try:
+            if last < time:
+                return
+        except TypeError:
+            raise ValueError(
+                f"of {cell} and {last_cell} ({self._unit} {last_line}) one has a time zone and the other has none. "
+                "Give all times one, or none."
+            ) from None
+        if last == time:
+            raise ValueError(
+                f"the time {cell} stands in {self._unit} {last_line} too, in the same series {series!r}. Keep one row "
+                "for each time; if the rows belong to several series, name the column that tells them apart."
+            )
+        raise ValueError(
+            f"the time {cell} comes after {last_cell} ({self._unit} {last_line}) in series {series!r}, but times must "
+            "increase. Sort the rows of each series by time; if the column is a measurement, name it among the values."
+        )
+
+
+def _refuse_date(text: str) -> None:
+    """Of months by name nobody expects an order; of a date one does."""
+    if re.match(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}(?!\d)", text):
+        raise ValueError(
+            f"{text!r} looks like a date, but is no ISO date, so that nobody can tell whether times increase. Write "
+            "the year first, 2020-01-31; or name the columns of values and leave this one out."
+        )
+
+
+def _elapsed(first: tuple[Any, ...], time: tuple[Any, ...]) -> float:
+    if isinstance(time[0], datetime):
+        beyond = [float(f"0.000000{digits}") if digits else 0.0 for digits in (first[1], time[1])]
+        return (time[0] - first[0]).total_seconds() + beyond[1] - beyond[0]
+    return float(time[0] - first[0])
+
+
+def read_number(cell: str) -> tuple[int | float] | None:
+    """A finite number, or None. Integers stay exact: nanoseconds since 1970 are beyond the precision of a float."""
+    for kind in (int, float):
+        try:
+            number = kind(cell)
+        except ValueError:
+            continue
+        return (number,) if math.isfinite(number) else None
+    return None
+
+
+def read_date(cell: str) -> tuple[datetime, str] | None:
+    """A moment and its digits beyond microseconds, which `datetime` drops; or None. A month is its first day."""
+    try:
+        moment = datetime.fromisoformat(cell)
+    except ValueError:
+        is_month = re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", cell)
+        return (datetime.fromisoformat(f"{cell}-01"), "") if is_month else None
+    beyond = re.search(r"[.,]\d{6}(\d+)", cell) if len(cell) > 26 else None
+    return moment, "" if beyond is None else beyond[1].rstrip("0")
+
+
+_CLOSE = 1e-6
+_HOLIDAYS, _LONGEST_HOLIDAY = 0.2, 10
+"""Of working days: the share of gaps that may be longer, and how many days a gap may have."""
+_SECONDS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
+
+
+class Spacing(NamedTuple):
+    """How far times lie apart.
+
+    - `even`: whether each row can be taken for one step.
+    - `unit`: the typical gap, in which others are measured: seconds where times are dates.
+    - `words`: the typical gap for people.
+    - `longest`: the longest gap, in units, with the series and the row (from 0) before which it lies.
+    """
+
+    even: bool
+    unit: float
+    words: str
+    longest: tuple[float, int, int]
+
+
+def spacing(times: Sequence[np.ndarray], spans: Sequence[Span]) -> Spacing:
+    """Looks at the gaps of all series together; rows that are left out of an even grid make it uneven.
+
+    Months, quarters and years are even though their days differ, and so are working days: weekends and holidays are
+    not time in which a market moves.
+    """
+    gaps = [np.diff(one) for one in times]
+    every = np.concatenate(gaps)
+    dates = spans[0].origin is not None
+    if not len(every):
+        return Spacing(True, 1.0, "", (1.0, 0, 0))
+    unit = float(np.median(every))
+    series = int(np.argmax([one.max(initial=0.0) for one in gaps]))
+    row = int(np.argmax(gaps[series]))
+    longest = (float(gaps[series][row]) / unit, series, row + 1)
+    words = _words(unit) if dates else f"{unit:g}"
+    if np.ptp(every) <= _CLOSE * unit:
+        return Spacing(True, unit, words, longest)
+    if dates:
+        moments = [np.datetime64(span.origin.replace(tzinfo=None), "s") for span in spans if span.origin is not None]
+        days = [moment + np.round(one).astype("timedelta64[s]") for moment, one in zip(moments, times, strict=True)]
+        days = [_near_midnight(one) for one in days]
+        calendar = _months(days)
+        if calendar:
+            return Spacing(True, unit, calendar, longest)
+        if _working_days(days):
+            return Spacing(True, unit, "a working day", longest)
+    return Spacing(False, unit, words, longest)
+
+
+def _words(seconds: float) -> str:
+    """A time as people say it."""
+    for name, size in _SECONDS.items():
+        count = seconds / size
+        if count >= 1 - _CLOSE:
+            return f"{count:.4g} {name}{'' if abs(count - 1) < _CLOSE else 's'}"
+    return f"{seconds:.3g} seconds"
+
+
+def _near_midnight(moments: np.ndarray) -> np.ndarray:
+    """The same, at midnight where all lie within an hour of it: summer time moves those that have a time zone."""
+    nights = (moments + np.timedelta64(1, "h")).astype("datetime64[D]").astype("datetime64[s]")
+    return nights if (np.abs(moments - nights) <= np.timedelta64(1, "h")).all() else moments
+
+
+def _months(moments: Sequence[np.ndarray]) -> str:
+    """The gap in months where it is always the same, on the same day of the month or on its last one; else nothing."""
+    steps, days, lasts = set(), set(), set()
+    for one in moments:
+        months = one.astype("datetime64[M]")
+        steps |= set(np.diff(months.astype(int)).tolist())
+        days |= set((one - months).tolist())
+        last = (months + 1).astype("datetime64[D]") - 1
+        lasts |= set((last == one.astype("datetime64[D]")).tolist())
+        if len(steps) > 1 or (len(days) > 1 and lasts != {True}):
+            return ""
+    count = steps.pop() if steps else 0
+    names = {1: "a month", 3: "a quarter", 12: "a year"}
+    return names.get(count, f"{count} months") if count > 0 else ""
+
+
+def _working_days(moments: Sequence[np.ndarray]) -> bool:
+    days = [one.astype("datetime64[D]") for one in moments]
+    if any((one != day).any() for one, day in zip(moments, days, strict=True)):
+        return False
+    if not all(np.is_busday(day).all() for day in days):
+        return False
+    calendar = np.concatenate([np.diff(day).astype(int) for day in days])
+    working = np.concatenate([np.busday_count(day[:-1], day[1:]) for day in days])
+    return bool(np.mean(working > 1) <= _HOLIDAYS and calendar.max() <= _LONGEST_HOLIDAY)

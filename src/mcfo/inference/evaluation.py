@@ -1,0 +1,232 @@
+"""How well a model and its proposal explain data: the likelihood, the effective sample size, one-step predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+from jaxtyping import Key as KeyArray
+
+from mcfo.data.batching import Buckets, as_buckets, steps_of
+from mcfo.kalman import kalman_filter
+from mcfo.models.base import Model
+from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
+from mcfo.proposals.base import Proposal
+from mcfo.series import Frame, Series
+from mcfo.smc.filter import SMC, split_first
+from mcfo.smc.frames import frames, step_key
+from mcfo.smc.resampling import Always
+from mcfo.smc.weights import uniform_log_weights
+from mcfo.types import Key, LogWeights, Memory, Scalar
+
+_PREDICTION_TAG = 0x70726564
+_AT_ONCE = 2**23
+"""Numbers of all series that are predicted side by side, one for each particle and dimension: what networks need
+besides is a few times as much."""
+_LEAST_DIMENSIONS = 80
+"""As which fewer dimensions count."""
+
+
+class Scores(eqx.Module):
+    """What one filter run says of each series."""
+
+    log_evidence: Float[Array, "*series"]
+    steps: Int[Array, "*series"]
+    ess_sum: Float[Array, "*series"]
+    ess_least: Float[Array, "*series"]
+    squared_error: Float[Array, "*series"]
+    values: Int[Array, "*series"]
+
+
+class Evaluation(NamedTuple):
+    """A summary over a data set.
+
+    - `log_evidence`: Σ log p̂(x_1:T) over the series, and `nll_per_step` minus that over all steps.
+    - `ess`, `ess_min`: effective sample size, its mean over all steps and its least value.
+    - `prediction_rmse`: root mean square of x_t - E[x_t | x_1:t-1] over what was observed; None where an emission has
+      no mean, a filter collapsed, or it was not asked for.
+    - `collapsed`: how many series have an evidence that is not finite; `log_evidence` is then -inf or NaN.
+    - `exact_nll_per_step`: by the Kalman filter, for a linear Gaussian model.
+    """
+
+    log_evidence: float
+    nll_per_step: float
+    ess: float
+    ess_min: float
+    particles: int
+    prediction_rmse: float | None
+    series: int
+    steps: int
+    collapsed: int
+    exact_nll_per_step: float | None
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON, which has no infinities: None in their place."""
+        values = self._asdict()
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in values.items()
+        }
+
+
+def evaluation_sampler(particles: int) -> SMC:
+    """Resamples before every step, so that the effective sample size speaks of the proposal, not of the past."""
+    return SMC(particles, criterion=Always())
+
+
+def evaluate(
+    model: Model,
+    proposal: Proposal,
+    data: Series | Sequence[Series],
+    *,
+    particles: int = 500,
+    predictions: bool = True,
+    key: Key,
+) -> Evaluation:
+    """Filters every series with `particles` particles and says how it went. Those of a list go in batches of similar
+    lengths, which changes no likelihood.
+
+    **Arguments:**
+
+    - `predictions`: whether `prediction_rmse` is wanted, which takes up to half of the time and changes nothing else.
+    """
+    buckets = as_buckets(data)
+    predicts = predictions and has_predictions(model, buckets[0])
+    sampler = evaluation_sampler(particles)
+    found = [_all_scores(sampler, model, proposal, batch, key, predicts) for batch in buckets]
+    scores = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
+    return summarize(scores, particles, exact_nll(model, buckets), predicts=predicts)
+
+
+def series_scores(
+    sampler: SMC, model: Model, proposal: Proposal, batch: Series, *, key: Key, predict: bool = False
+) -> Scores:
+    """The scores of each series, some of them at a time so that memory does not grow with their number."""
+
+    def one(series: Series) -> Scores:
+        steps = frames(proposal, series)
+        first, rest = split_first(steps)
+        state, record = sampler.init(model, proposal, first, key=key)
+        start = model.start(first.inputs)
+        uniform = uniform_log_weights(sampler.particles, state.log_weights.dtype)
+        error = _first_error(model, start, uniform, first, key) if predict else jnp.zeros(())
+
+        def body(state, frame):
+            error = _next_error(model, state.memory, state.log_weights, frame, key) if predict else jnp.zeros(())
+            state, record = sampler.step(model, proposal, state, frame, key=key)
+            return state, (record, error)
+
+        _, (records, errors) = jax.lax.scan(body, state, rest)
+        record, errors = jax.tree.map(
+            lambda one, many: jnp.concatenate([one[None], many]), (record, error), (records, errors)
+        )
+        exists = series.present()
+        exists = jnp.ones(series.steps, bool) if exists is None else exists
+        # Where a filter has collapsed it goes on with equal weights, of which none means anything.
+        ess = jnp.where(record.finite, record.ess, 0.0)
+        return Scores(
+            log_evidence=jnp.sum(record.log_evidence),
+            steps=jnp.sum(exists),
+            ess_sum=jnp.sum(jnp.where(exists, ess, 0.0)),
+            ess_least=jnp.min(jnp.where(exists, ess, jnp.inf)),
+            squared_error=jnp.sum(errors),
+            values=jnp.sum(series.mask()),
+        )
+
+    return jax.lax.map(one, batch, batch_size=series_at_once(batch, sampler.particles))
+
+
+def series_at_once(batch: Series, particles: int) -> int:
+    """How many series are filtered side by side, so that memory does not grow with their number."""
+    return max(1, _AT_ONCE // (particles * max(batch.observations.shape[-1], _LEAST_DIMENSIONS)))
+
+
+def exact_nll(model: Model, buckets: Buckets) -> float | None:
+    """-Σ log p(x_1:T) / Σ T by the Kalman filter, where the model is linear and Gaussian."""
+    if not isinstance(model, LinearGaussian) or type(model) not in (LinearGaussian, IrregularLinearGaussian):
+        return None  # a class derived from it may emit something else
+    found = [(exact_nll_per_step(model, batch), steps_of(batch)) for batch in buckets]
+    return float(sum(float(nll) * steps for nll, steps in found) / sum(steps for _, steps in found))
+
+
+@eqx.filter_jit
+def exact_nll_per_step(model: LinearGaussian, batch: Series) -> Scalar:
+    """-Σ log p(x_1:T) / Σ T over a batch of series, exactly."""
+    log_evidence = jax.vmap(lambda one: kalman_filter(model, one).log_evidence)(batch)
+    steps = batch.observations.shape[0] * batch.observations.shape[1] if batch.length is None else jnp.sum(batch.length)
+    return -jnp.sum(log_evidence) / steps
+
+
+def summarize(scores: Scores, particles: int, exact: float | None, *, predicts: bool) -> Evaluation:
+    """One line for all series."""
+    log_evidence, steps = float(np.sum(scores.log_evidence)), int(np.sum(scores.steps))
+    collapsed = int(np.sum(~np.isfinite(scores.log_evidence)))
+    known = predicts and not collapsed
+    rmse = math.sqrt(float(np.sum(scores.squared_error)) / int(np.sum(scores.values))) if known else None
+    return Evaluation(
+        log_evidence=log_evidence,
+        nll_per_step=-log_evidence / steps,
+        ess=float(np.sum(scores.ess_sum)) / steps,
+        ess_min=float(np.min(scores.ess_least)),
+        particles=particles,
+        prediction_rmse=rmse,
+        series=len(scores.steps),
+        steps=steps,
+        collapsed=collapsed,
+        exact_nll_per_step=exact,
+    )
+
+
+def has_predictions(model: Model, batch: Series) -> bool:
+    """Whether emissions have a mean to predict with."""
+    inputs = None if batch.inputs is None else batch.inputs[0, 0]
+
+    def mean(model: Model) -> Any:
+        memory = model.start(inputs)
+        latent = model.initial(memory, inputs).sample(jax.random.key(0))
+        return model.emission(memory, latent, inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
+
+    try:
+        return eqx.filter_eval_shape(mean, model).shape == batch.observations.shape[2:]
+    except (AttributeError, NotImplementedError):
+        return False
+
+
+_all_scores = eqx.filter_jit(
+    lambda sampler, model, proposal, batch, key, predict: series_scores(
+        sampler, model, proposal, batch, key=key, predict=predict
+    )
+)
+
+
+def _first_error(model: Model, memory: Memory, log_weights: LogWeights, frame: Frame, key: Key) -> Scalar:
+    def predicted(key: Key) -> Array:
+        latent = model.initial(memory, frame.inputs).sample(key)
+        return model.emission(memory, latent, frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
+
+    return _squared_error(jax.vmap(predicted)(_keys(log_weights, frame, key)), log_weights, frame)
+
+
+def _next_error(model: Model, memory: Memory, log_weights: LogWeights, frame: Frame, key: Key) -> Scalar:
+    def predicted(memory: Memory, key: Key) -> Array:
+        latent = model.transition(memory, frame.inputs).sample(key)
+        return model.emission(memory, latent, frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
+
+    return _squared_error(jax.vmap(predicted)(memory, _keys(log_weights, frame, key)), log_weights, frame)
+
+
+def _keys(log_weights: LogWeights, frame: Frame, key: Key) -> KeyArray[Array, " particles"]:
+    return jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), len(log_weights))
+
+
+def _squared_error(predictions: Float[Array, "particles dimensions"], log_weights: LogWeights, frame: Frame) -> Scalar:
+    error = (jnp.exp(log_weights) @ predictions - frame.observation) ** 2
+    if frame.observed is not None:
+        error = jnp.where(frame.observed, error, 0.0)
+    return frame.unless_padding(jnp.sum(error), jnp.zeros(()))

@@ -1,0 +1,114 @@
+"""Does the model make series like those it learned from? Residuals of the forecasts, and simulated series."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import numpy as np
+from scipy.special import ndtri
+
+from mcfo.data.npz import write_npz
+from mcfo.data.statistics import statistics
+from mcfo.inference.rolling_evaluation import evaluate_rolling
+from mcfo.models.base import Model
+from mcfo.models.simulation import beginning
+from mcfo.proposals.base import Proposal
+from mcfo.series import Series, stack, with_ids
+from mcfo.types import Key
+
+_MOST_VALUES = 20_000
+"""Of the first series, so that the checks of a large data set take seconds."""
+_PATHS = 3
+_TAG = 0x63686563
+
+
+class Checks(NamedTuple):
+    """What [`predictive_checks`][] found.
+
+    - `residuals`, `values`: for each series (steps, columns); NaN where nothing was observed.
+    - `observed`: the statistics of the data, (statistics, columns); `simulated`: those of as many simulated data sets,
+      (data sets, statistics, columns), with the same lengths and gaps.
+    - `paths`: a few simulated beginnings like the first series, (paths, steps, columns).
+    """
+
+    residuals: list[np.ndarray]
+    values: list[np.ndarray]
+    observed: np.ndarray
+    simulated: np.ndarray
+    paths: np.ndarray
+
+
+def predictive_checks(
+    model: Model,
+    proposal: Proposal,
+    data: Series | Sequence[Series],
+    *,
+    particles: int = 500,
+    draws: int = 500,
+    simulations: int = 200,
+    key: Key,
+) -> Checks:
+    """Residuals one step ahead, standardized, and statistics of simulated series beside the data's.
+
+    The residual of x_t is Φ⁻¹ of its probability integral transform given x_1:t-1: under a right model independent
+    standard normal numbers, for each column alone, also of counts, whose steps are broken up by random numbers.
+    Rosenblatt (1952); Dunn and Smyth (1996). The parameters are taken as they are: nothing speaks of their uncertainty.
+
+    **Arguments:**
+
+    - `particles`, `draws`: of the filter, and of its forecasts.
+    - `simulations`: data sets that the model makes.
+    """
+    chosen = _first_ones(with_ids([data] if isinstance(data, Series) else list(data)))
+    rolled = evaluate_rolling(model, proposal, chosen, particles=particles, draws=draws, key=key)
+    residuals = [ndtri(np.clip(one.pit[:, 0].astype(float), 1e-9, 1 - 1e-7)) for one in rolled.series]
+    batch = stack(chosen)
+    known = np.asarray(jax.vmap(Series.mask)(batch))
+    made = np.asarray(_simulated(model, batch, simulations, jax.random.fold_in(key, _TAG))).astype(float)
+    made = np.swapaxes(made, 0, 1)
+    observed = statistics(np.where(known, np.asarray(batch.observations, float), np.nan))
+    length = len(rolled.observations[0])
+    paths = made[:_PATHS, 0, :length]
+    return Checks(residuals, rolled.observations, observed, statistics(np.where(known, made, np.nan)), paths)
+
+
+def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
+    """Into an NPZ file, from which a report draws."""
+    write_npz(
+        path,
+        {
+            "columns": np.array(list(columns)),
+            "lengths": np.array([len(one) for one in checks.residuals], np.int32),
+            "residuals": np.concatenate(checks.residuals).astype(np.float32),
+            "values": np.concatenate(checks.values),
+            "observed": checks.observed,
+            "simulated": checks.simulated,
+            "paths": checks.paths,
+        },
+    )
+
+
+def _first_ones(series_list: list[Series]) -> list[Series]:
+    """As many of the first series as the checks take, and of one that is too long the beginning."""
+    chosen, room = [], _MOST_VALUES
+    for one in series_list:
+        size = one.steps * one.observations.shape[1]
+        if chosen and size > room:
+            break
+        chosen.append(one if size <= room else one.window(0, max(1, room // one.observations.shape[1])))
+        room -= size
+    return chosen
+
+
+@eqx.filter_jit
+def _simulated(model: Model, batch: Series, count: int, key: Key) -> Any:
+    def of_series(one: Series) -> Any:
+        keys = jax.random.split(jax.random.fold_in(key, one.series_id), (count, one.steps))
+        inputs = one.sanitized().inputs
+        return jax.vmap(lambda keys: beginning(model, inputs, keys).observations)(keys)
+
+    return jax.lax.map(of_series, batch)

@@ -1,0 +1,210 @@
+"""How well a model forecasts: scores over many origins, with each forecast made from what came before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcfo.data.batching import as_buckets
+from mcfo.errors import InputError
+from mcfo.inference.forecasting import Rolling, rolling
+from mcfo.models.base import Model
+from mcfo.proposals.base import Proposal
+from mcfo.series import Series
+from mcfo.smc.filter import SMC
+from mcfo.types import Key
+
+BINS = 10
+"""Of the histograms of the probability integral transform."""
+
+
+class Scores(NamedTuple):
+    """The forecasts of one distance, over all origins and series.
+
+    - `ahead`: how many steps after the last observation that was used.
+    - `forecasts`: steps that were compared; `values`: the numbers in them.
+    - `log_score`: mean of log p(x_t+s | x_1:t), in nats a step; higher is better.
+    - `crps`: mean continuous ranked probability score, in units of the data; lower is better.
+    - `rmse`: root mean square error of the forecasts' means.
+    - `coverage_50`, `coverage_90`: the share of the values inside of the central intervals of that probability.
+    - `pit`: how many values fell into each tenth of their forecast's law: alike if the forecasts are calibrated.
+    """
+
+    ahead: int
+    forecasts: int
+    values: int
+    log_score: float
+    crps: float
+    rmse: float
+    coverage_50: float
+    coverage_90: float
+    pit: tuple[int, ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """For JSON, which has no infinities: None in their place."""
+        found = {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
+        return {
+            name: None if isinstance(value, float) and not math.isfinite(value) else value
+            for name, value in found.items()
+        }
+
+
+class RollingEvaluation(NamedTuple):
+    """What [`evaluate_rolling`][] found.
+
+    - `scores`: one for each distance, 1 to the horizon.
+    - `series`: every single forecast, a [`Rolling`][mcfo.inference.forecasting.Rolling] of numpy arrays for each
+      series, in the order of their numbers; differences between two models are best taken there, forecast by forecast.
+    - `observations`: the values of each series, NaN where one is missing.
+    - `collapsed`: how many series the filter lost; their log scores are -inf or NaN.
+    """
+
+    scores: list[Scores]
+    series: list[Rolling]
+    observations: list[np.ndarray]
+    particles: int
+    draws: int
+    collapsed: int
+
+    def as_data(self) -> dict[str, Any]:
+        """The summary, for JSON."""
+        return {
+            "particles": self.particles,
+            "draws": self.draws,
+            "series": len(self.series),
+            "collapsed": self.collapsed,
+            "scores": [one.as_data() for one in self.scores],
+        }
+
+    def pit(self, ahead: int = 1) -> np.ndarray:
+        """All values of the probability integral transform at one distance, series after series."""
+        found = np.concatenate([one.pit[:, ahead - 1].ravel() for one in self.series])
+        return found[~np.isnan(found)]
+
+
+def evaluate_rolling(
+    model: Model,
+    proposal: Proposal,
+    data: Series | Sequence[Series],
+    *,
+    horizon: int = 1,
+    first: int = 1,
+    origins: int | None = None,
+    particles: int = 1000,
+    draws: int = 1000,
+    key: Key,
+) -> RollingEvaluation:
+    """Forecasts from one origin after the other, each scored on what came: one pass of the filter for each series.
+
+    The parameters stay as they are: to score what a model has not learned from, learn from the first part of the series
+    and let `first` be the step after it; the filter still reads everything before an origin.
+
+    **Arguments:**
+
+    - `horizon`: how many steps ahead. An origin has as many steps after it, so that all distances have the same ones.
+    - `first`: the first step that is forecast one ahead, counted from 1, which is forecast from nothing.
+    - `origins`: how many, evenly spread over each series; by default every step is one.
+    - `particles`, `draws`: of the filter, and of each forecast.
+    """
+    for name, value, least in (("horizon", horizon, 1), ("first", first, 1), ("draws", draws, 2)):
+        if value < least:
+            raise InputError(f"{name} must be at least {least}, but got {value}.")
+    if origins is not None and origins < 1:
+        raise InputError(f"origins must be at least 1, but got {origins}.")
+    plans = [_plan(batch, horizon, first, origins) for batch in as_buckets(data)]
+    for ahead in range(1, horizon + 1):
+        if not any(plan.has_targets(ahead) for plan in plans):
+            raise InputError(
+                f"There is nothing to score {ahead} ahead: no origin from step {first} on has an observation there, "
+                f"and {horizon - ahead} more steps after it; the longest series has "
+                f"{max(int(plan.lengths.max()) for plan in plans)}. Begin earlier (first, on the command line --from), "
+                "look less far (horizon), or take more origins."
+            )
+    sampler, found = SMC(particles), []
+    for plan in plans:
+        scored = jax.tree.map(
+            np.asarray, _all(sampler, model, proposal, plan.batch, jnp.asarray(plan.origins), horizon, draws, key)
+        )
+        for place, length in enumerate(plan.lengths):
+            one = jax.tree.map(lambda array, place=place, length=length: array[place, :length], scored)
+            found.append((int(plan.batch.series_id[place]), one, plan.values[place, :length]))
+    found.sort(key=lambda each: each[0])
+    series, observations = [one for _, one, _ in found], [values for *_, values in found]
+    scores = [_summary(series, observations, ahead) for ahead in range(1, horizon + 1)]
+    # Without an observation there is no log score at all; one that is not finite is the filter's.
+    collapsed = sum(bool((~np.isfinite(one.log_score[~np.isnan(one.crps).all(axis=-1)])).any()) for one in series)
+    return RollingEvaluation(scores, series, observations, particles, draws, collapsed)
+
+
+@eqx.filter_jit
+def _all(
+    sampler: SMC, model: Model, proposal: Proposal, batch: Series, wanted: Any, horizon: int, draws: int, key: Key
+) -> Rolling:
+    # One series after the other: memory does not grow with them, and steps that are no origins cost no forecast.
+    return jax.lax.map(
+        lambda one: rolling(sampler, model, proposal, one[0], one[1], horizon=horizon, draws=draws, key=key),
+        (batch, wanted),
+    )
+
+
+class _Plan(NamedTuple):
+    """A batch with the places where forecasts begin, and its values with NaN for what is missing."""
+
+    batch: Series
+    origins: np.ndarray
+    lengths: np.ndarray
+    values: np.ndarray
+
+    def has_targets(self, ahead: int) -> bool:
+        """Whether anything was observed so far after an origin."""
+        known = np.any(~np.isnan(self.values), axis=-1)
+        return bool((self.origins[:, : known.shape[1] - ahead + 1] & known[:, ahead - 1 :]).any())
+
+
+def _plan(batch: Series, horizon: int, first: int, origins: int | None) -> _Plan:
+    series, steps = batch.observations.shape[:2]
+    lengths = np.full(series, steps) if batch.length is None else np.asarray(batch.length)
+    known = np.asarray(jax.vmap(Series.mask)(batch))
+    values = np.where(known, np.asarray(batch.observations, float), np.nan)
+    return _Plan(batch, np.stack([_origins(steps, int(n), horizon, first, origins) for n in lengths]), lengths, values)
+
+
+def _origins(steps: int, length: int, horizon: int, first: int, origins: int | None) -> np.ndarray:
+    """True where a forecast begins: with at least `horizon` steps after it."""
+    low, high = first - 1, length - horizon
+    found = np.zeros(steps, bool)
+    if low <= high:
+        count = high - low + 1
+        chosen = np.arange(low, high + 1) if origins is None else np.linspace(low, high, min(origins, count)).round()
+        found[chosen.astype(int)] = True
+    return found
+
+
+def _summary(series: list[Rolling], observations: list[np.ndarray], ahead: int) -> Scores:
+    place = ahead - 1
+    pit = np.concatenate([one.pit[:, place].ravel() for one in series])
+    scored = ~np.isnan(pit)
+    errors = np.concatenate(
+        [(one.mean[: len(x) - place, place] - x[place:]).ravel() for one, x in zip(series, observations, strict=True)]
+    )
+    largest = float(np.nanmax(np.abs(errors))) or 1.0  # so that no square overflows
+    log_scores = np.concatenate([one.log_score[~np.isnan(one.pit[:, place]).all(axis=-1), place] for one in series])
+    crps = np.concatenate([one.crps[:, place].ravel() for one in series])
+    pit = pit[scored]
+    return Scores(
+        ahead=ahead,
+        forecasts=len(log_scores),
+        values=len(pit),
+        log_score=float(log_scores.mean()),
+        crps=float(crps[scored].mean()),
+        rmse=math.sqrt(float(np.nanmean((errors / largest) ** 2))) * largest,
+        coverage_50=float(np.mean(np.abs(pit - 0.5) <= 0.25)),
+        coverage_90=float(np.mean(np.abs(pit - 0.5) <= 0.45)),
+        pit=tuple(np.histogram(pit, bins=BINS, range=(0, 1))[0].tolist()),
+    )

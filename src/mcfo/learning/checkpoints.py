@@ -1,0 +1,167 @@
+"""Checkpoints by Orbax: written beside and renamed, so that each is whole; the newest few and the best are kept."""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcfo.errors import InputError, RunError
+from mcfo.learning.parameters import dotted
+from mcfo.learning.step import State
+
+KEEP = 3
+"""The newest ones that are kept, besides the best."""
+_SCORE = "nll_per_step"
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextmanager
+def _orbax() -> Iterator[None]:
+    """One call of Orbax at a time: two threads that save at once wait for each other until they time out. It logs a
+    traceback of every error, which comes as an exception anyway."""
+    logger = logging.getLogger("absl")
+    with _ONE_AT_A_TIME:
+        before = logger.level
+        logger.setLevel(logging.CRITICAL)
+        try:
+            yield
+        finally:
+            logger.setLevel(before)
+
+
+class Checkpoints:
+    """The checkpoints in a folder. Arrays go in by name: nothing is pickled, nothing is executed on the way out."""
+
+    def __init__(self, folder: Path):
+        self._folder = folder
+        self._failed = False
+
+    @cached_property
+    def _manager(self) -> Any:
+        # Orbax takes a third of a second to import, which the first step of a run should not wait for.
+        from orbax.checkpoint import v1 as orbax
+
+        training: Any = orbax.training  # its annotations name types that its own policies do not match
+        policies = training.preservation_policies
+        best = policies.BestN(
+            get_metric_fn=lambda metrics: metrics[_SCORE], reverse=True, n=1, keep_checkpoints_without_metrics=False
+        )
+        with _orbax():
+            return training.Checkpointer(
+                self._folder.absolute(),
+                preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(KEEP), best]),
+                cleanup_tmp_directories=True,
+            )
+
+    def steps(self) -> list[int]:
+        """The steps of which there is a checkpoint, ascending."""
+        return sorted(checkpoint.step for checkpoint in self._manager.checkpoints)
+
+    def save(self, state: State, *, seconds: float, nll_per_step: float) -> None:
+        """Keeps the state, unless it is kept already, and the seconds that the run has taken so far.
+
+        **Arguments:**
+
+        - `nll_per_step`: by which the best is known; infinite if this state was not evaluated.
+        """
+        step = int(state.step)
+        if step in self.steps():
+            return
+        content = {name: np.asarray(array) for name, array in _named(state).items()}
+        content["seconds"] = np.asarray(seconds, np.float64)
+        metrics = {_SCORE: nll_per_step} if math.isfinite(nll_per_step) else None
+        try:
+            with _orbax():
+                self._manager.save(step, content, metrics=metrics, force=True)
+        except Exception as error:
+            # Orbax and its storage raise errors of many types; all of them mean that this checkpoint is not there.
+            self._failed = True
+            raise RunError(
+                f"Cannot write the checkpoint of step {step} into {self._folder}: {_first_line(error)} Earlier ones "
+                "are "
+                "whole. Free some space, or repair the folder, and go on with --resume (in Python, resume=True)."
+            ) from error
+
+    def restore(self, like: State) -> tuple[State, float] | None:
+        """The newest state that can be read and its seconds; None if there is no checkpoint at all.
+
+        **Arguments:**
+
+        - `like`: a state of the same shape, as the run begins.
+        """
+        unreadable: dict[int, str] = {}
+        for step in reversed(self.steps()):
+            try:
+                with _orbax():
+                    content: Any = self._manager.load(step)
+            except Exception as error:
+                unreadable[step] = _first_line(error)
+                continue
+            for bad, message in unreadable.items():
+                warnings.warn(f"The checkpoint of step {bad} cannot be read ({message}) and is replaced.", stacklevel=2)
+                with _orbax():
+                    self._manager.delete(bad)
+            return self._fill(like, content)
+        if unreadable:
+            raise InputError(
+                f"No checkpoint in {self._folder} can be read ({'; '.join(unreadable.values())}). Begin anew in "
+                "another folder."
+            )
+        return None
+
+    def _fill(self, like: State, content: dict[str, Any]) -> tuple[State, float]:
+        seconds = float(content.pop("seconds", 0.0))
+        wanted = _named(like)
+        different = sorted(
+            name
+            for name in wanted.keys() | content.keys()
+            if name not in wanted or name not in content or wanted[name].shape != np.shape(content[name])
+        )
+        if different:
+            shown = ", ".join(different[:4]) + (" and others" if len(different) > 4 else "")
+            raise InputError(
+                f"The checkpoint in {self._folder} is one of another model, optimizer or number of seeds: {shown} "
+                "differ. "
+                "Resume with the model, the proposal and the settings that the run began with, or choose another "
+                "folder."
+            )
+
+        def pick(path: Any, leaf: Any) -> Any:
+            return jnp.asarray(content[dotted(path)], leaf.dtype) if eqx.is_array(leaf) else leaf
+
+        return jax.tree_util.tree_map_with_path(pick, like), seconds
+
+    def close(self) -> None:
+        """Ends the threads that Orbax started, if it has."""
+        if "_manager" not in vars(self):
+            return
+        try:
+            with _orbax():
+                self._manager.close()
+        except Exception:
+            # It raises once more what has been reported.
+            if not self._failed:
+                raise
+
+
+def _named(state: State) -> dict[str, Any]:
+    leaves = jax.tree_util.tree_leaves_with_path(state)
+    return {dotted(path): leaf for path, leaf in leaves if eqx.is_array(leaf)}
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    line = text[0] if text else type(error).__name__
+    return line if line.endswith(".") else line + "."

@@ -1,0 +1,103 @@
+"""Learning: the loop that is read once, from top to bottom."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mcfo.learning.fitted import Fitted, results_of
+from mcfo.learning.parameters import Modules
+from mcfo.learning.progress import Listener, Silent
+from mcfo.learning.run_folder import RunFolder, make_config
+from mcfo.learning.settings import Settings
+from mcfo.learning.trainer import Trainer
+from mcfo.models.base import Model
+from mcfo.objectives.objective import Objective
+from mcfo.proposals.base import Proposal
+from mcfo.series import Series
+
+_Model = TypeVar("_Model", bound=Model)
+_Proposal = TypeVar("_Proposal", bound=Proposal)
+
+CHECKPOINT_SECONDS = 10.0
+"""How long a run goes on without a checkpoint."""
+
+
+def fit(
+    model: _Model,
+    proposal: _Proposal,
+    data: Series | Sequence[Series],
+    *,
+    objective: Objective,
+    validation: Series | Sequence[Series] | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    watch: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+    listener: Listener | None = None,
+    about: Mapping[str, Any] | None = None,
+    checkpoint_seconds: float = CHECKPOINT_SECONDS,
+    **settings: Any,
+) -> Fitted[_Model, _Proposal]:
+    """Learns a model and its proposal from series.
+
+        fitted = mcfo.fit(model, proposal, series, objective=mcfo.mcfo(100), steps=2000, learning_rate=0.01)
+
+    An update whose bound, gradient or new parameters are not finite is skipped and counted. The random numbers of step
+    n are those of `fold_in(key(seed), n)`, so an interrupted run that is resumed gives the same numbers to the bit.
+
+    **Arguments:**
+
+    - `data`: series of any lengths, as a list or as a batch of [`stack`][]. Those of a list go in batches of similar
+      lengths, where that saves much padding.
+    - `validation`: held-out series, on which the best parameters are chosen and early stopping decides.
+    - `out`: a folder for configuration, metrics, checkpoints and results; without it nothing is written.
+    - `resume`: go on with the run in that folder, or begin it if there is none.
+    - `watch`: a function of model and proposal whose named numbers are kept with every line of the metrics.
+    - `listener`: told of every line of the metrics; [`ProgressBar`][] shows them.
+    - `about`: names for config.json: "model", "data", "validation", "command".
+    - `checkpoint_seconds`: keep a checkpoint whenever so much time has passed, besides those at the best evaluation
+      and at the end.
+    - `settings`: those of [`Settings`][].
+    """
+    chosen = Settings.make(settings)
+    listener = Silent() if listener is None else listener
+    trainer = Trainer(objective, Modules(model, proposal), data, validation, chosen, watch)
+    state, seconds, lines = trainer.start(), 0.0, []
+    folder = None
+    if out is not None:
+        config = make_config(trainer, dict(about or {}))
+        folder = RunFolder(Path(out), config, resume=resume)
+    try:
+        if folder is not None and resume:
+            state, seconds, lines = folder.restore(state)
+            state = trainer.place(state)
+        begun = kept = time.perf_counter()
+        before, best = seconds, trainer.best_score(lines)
+        with listener:
+            listener.begin(chosen.steps, int(state.step), trainer.particles)
+            while int(state.step) < chosen.steps and not trainer.is_exhausted(state):
+                state, now = trainer.advance(state)
+                if trainer.is_due(state):
+                    state, now = trainer.validate(state, now)
+                seconds = before + time.perf_counter() - begun
+                now = [{**line, "seconds": round(seconds, 3)} for line in now]
+                lines += now
+                listener.update(now)
+                score = trainer.score(now)
+                if folder is not None:
+                    folder.log(now)
+                    if score < best or time.perf_counter() - kept > checkpoint_seconds:
+                        folder.checkpoint(state, seconds=seconds, nll_per_step=score)
+                        kept = time.perf_counter()
+                best = min(best, score)
+            fitted = trainer.finish(state, lines, seconds)
+            if folder is not None:
+                folder.checkpoint(state, seconds=seconds, nll_per_step=math.inf)
+                folder.finish(results_of(fitted), fitted.arrays())
+    finally:
+        if folder is not None:
+            folder.close()
+    return fitted

@@ -1,0 +1,117 @@
+"""The arrays of a model and a proposal, by name: what is learned, what is fixed, what a file holds."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import equinox as eqx
+import jax
+import numpy as np
+
+from mcfo.errors import InputError, nearest
+from mcfo.models.base import Model
+from mcfo.proposals.base import Proposal
+
+_Tree = TypeVar("_Tree")
+
+
+class Modules(eqx.Module):
+    """A model and its proposal: the two sides that are learned."""
+
+    model: Model
+    proposal: Proposal
+
+
+def named_arrays(tree: Any) -> dict[str, Any]:
+    """Every array of a tree by its dotted path: "model.transition_noise.log_diagonal"."""
+    leaves = jax.tree_util.tree_leaves_with_path(tree)
+    return {dotted(path): leaf for path, leaf in leaves if eqx.is_array(leaf)}
+
+
+def dotted(path: Any) -> str:
+    return jax.tree_util.keystr(path, simple=True, separator=".")
+
+
+def split(modules: Modules, fixed: Iterable[str]) -> tuple[Modules, Modules]:
+    """What is learned (the real arrays outside the fixed paths), and all the rest; `eqx.combine` joins them."""
+    names = [dotted(path) for path, leaf in jax.tree_util.tree_leaves_with_path(modules) if eqx.is_inexact_array(leaf)]
+    for path in fixed:
+        if not any(_lies_under(name, path) for name in names):
+            raise InputError(f"There is no parameter {path!r} to fix. {nearest(path, names)}")
+
+    def is_learned(path: Any, leaf: Any) -> bool:
+        return eqx.is_inexact_array(leaf) and not any(_lies_under(dotted(path), one) for one in fixed)
+
+    return eqx.partition(modules, jax.tree_util.tree_map_with_path(is_learned, modules))
+
+
+def _lies_under(name: str, path: str) -> bool:
+    return name == path or name.startswith(path + ".")
+
+
+def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree:
+    """The same module with the arrays of a file in the places of its own."""
+    wanted = named_arrays(like)
+    missing, unknown = sorted(wanted.keys() - arrays.keys()), sorted(arrays.keys() - wanted.keys())
+    if missing or unknown:
+        raise InputError(
+            f"{source} holds another model. "
+            + (f"It lacks {', '.join(missing)}. " if missing else "")
+            + (f"It has {', '.join(unknown)} instead. " if unknown else "")
+            + "Give the model and the proposal that the run was made with."
+        )
+    for name, array in wanted.items():
+        if array.shape != arrays[name].shape:
+            raise InputError(
+                f"{source} holds another model: {name} has shape {arrays[name].shape} there, but {array.shape} is "
+                "wanted. Give the model and the proposal that the run was made with."
+            )
+
+    def pick(path: Any, leaf: Any) -> Any:
+        return jax.numpy.asarray(arrays[dotted(path)], leaf.dtype) if eqx.is_array(leaf) else leaf
+
+    return jax.tree_util.tree_map_with_path(pick, like)
+
+
+def digest(tree: Any) -> str:
+    """One number for all the arrays of a tree: the same if and only if names, shapes, types and values are."""
+    result = hashlib.sha256()
+    for name, array in sorted(named_arrays(tree).items()):
+        values = np.asarray(array)
+        result.update(f"{name} {values.dtype} {values.shape};".encode())
+        result.update(np.ascontiguousarray(values).tobytes())
+    return result.hexdigest()
+
+
+def describe(value: Any, *, values: bool = True) -> Any:
+    """A module as data for config.json: its class and its fields, arrays by their shapes where they are long.
+
+    **Arguments:**
+
+    - `values`: whether the numbers in short arrays are of interest.
+    """
+    if eqx.is_array(value) or isinstance(value, np.ndarray):
+        array = np.asarray(value)
+        return array.tolist() if values and array.size <= 4 else {"shape": list(array.shape)}
+    if isinstance(value, eqx.Module):
+        names = getattr(value, "__dataclass_fields__", {})
+        fields = {name: describe(getattr(value, name), values=values) for name in names}
+        return {"kind": type(value).__name__, **fields}
+    if isinstance(value, list | tuple):
+        return [describe(one, values=values) for one in value]
+    if isinstance(value, dict):
+        return {str(name): describe(one, values=values) for name, one in value.items()}
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return getattr(value, "__name__", type(value).__name__)
+
+
+def finite_or_none(value: Any) -> float | None:
+    """Return a number as JSON can hold it: None where it is not finite."""
+    number = float(value)
+    return number if math.isfinite(number) else None

@@ -1,0 +1,138 @@
+"""Who is told how a run goes: a bar in the terminal, event files for TensorBoard, or nobody."""
+
+from __future__ import annotations
+
+import abc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from mcfo.errors import InputError
+
+
+class Listener(abc.ABC):
+    """Told when a run begins and of every line of the metrics; a context manager around the loop."""
+
+    @abc.abstractmethod
+    def begin(self, steps: int, step: int, particles: int) -> None:
+        """The run goes from `step` to `steps`."""
+
+    @abc.abstractmethod
+    def update(self, lines: list[dict[str, Any]]) -> None:
+        """The newest lines, one for each seed."""
+
+    def __enter__(self) -> Listener:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+
+class Silent(Listener):
+    """Says nothing."""
+
+    def begin(self, steps: int, step: int, particles: int) -> None:
+        pass
+
+    def update(self, lines: list[dict[str, Any]]) -> None:
+        pass
+
+
+class ProgressBar(Listener):
+    """Bound, effective sample size, gradient norms, skipped updates and the time left.
+
+    **Arguments:**
+
+    - `each_evaluation`: print a line that stays at each evaluation.
+    """
+
+    def __init__(self, console: Console | None = None, title: str = "Learning", *, each_evaluation: bool = True):
+        self._prints = each_evaluation
+        self._console = console or Console()
+        self._title = title
+        self._progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+        )
+
+    def __enter__(self) -> Listener:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._progress.stop()
+
+    def begin(self, steps: int, step: int, particles: int) -> None:
+        self._particles = particles
+        self._task = self._progress.add_task(self._title, total=steps, completed=step, state="compiling")
+
+    def update(self, lines: list[dict[str, Any]]) -> None:
+        skipped = sum(line["skipped"] for line in lines)
+        parts = [
+            f"bound/step {_shown(lines, 'log_evidence_per_step', '.3f')}",
+            f"ESS {_shown(lines, 'ess', '.0f')}/{self._particles}",
+            f"|∇θ| {_shown(lines, 'grad_norm_theta', '.2g')}",
+            f"|∇φ| {_shown(lines, 'grad_norm_phi', '.2g')}",
+        ]
+        if skipped:
+            parts.append(f"skipped {skipped}")
+        self._progress.update(self._task, completed=lines[0]["step"], state=" ".join(parts))
+        if self._prints and "validation_nll_per_step" in lines[0]:
+            self._console.print(
+                f"step {lines[0]['step']:>6}  bound/step {_shown(lines, 'log_evidence_per_step', '.4f')}  "
+                f"validation NLL/step {_shown(lines, 'validation_nll_per_step', '.4f')}  "
+                f"ESS {_shown(lines, 'validation_ess', '.1f')}"
+            )
+
+
+class TensorBoard(Listener):
+    """Writes event files, a folder for each seed, and passes everything on."""
+
+    def __init__(self, folder: Path, then: Listener):
+        try:
+            import tensorboardX
+        except ImportError as error:
+            raise InputError(
+                "Event files for TensorBoard need the package tensorboardX: pip install 'mcfo[tensorboard]'."
+            ) from error
+        self._make = tensorboardX.SummaryWriter
+        self._folder, self._then = folder, then
+        self._writers: dict[int, Any] = {}
+
+    def __enter__(self) -> Listener:
+        self._then.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        for writer in self._writers.values():
+            writer.close()
+        self._then.__exit__(*error)
+
+    def begin(self, steps: int, step: int, particles: int) -> None:
+        self._then.begin(steps, step, particles)
+
+    def update(self, lines: list[dict[str, Any]]) -> None:
+        for line in lines:
+            seed = line["seed"]
+            if seed not in self._writers:
+                self._writers[seed] = self._make(str(self._folder / f"seed-{seed}"))
+            numbers = {**line, **line.get("watched", {})}
+            for name, value in numbers.items():
+                if isinstance(value, int | float) and name not in ("seed", "step"):
+                    self._writers[seed].add_scalar(name, value, line["step"])
+        self._then.update(lines)
+
+
+def _shown(lines: list[dict[str, Any]], name: str, form: str) -> str:
+    """The mean over the seeds."""
+    values = [line[name] for line in lines if line.get(name) is not None]
+    return format(float(np.mean(values)), form) if values else "–"

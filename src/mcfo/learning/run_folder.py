@@ -1,0 +1,277 @@
+"""The folder of a run: what determines it, how it went, where it stands, what came out."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import IO, Any
+
+import jax
+import numpy as np
+
+from mcfo.data.batching import Buckets, steps_of
+from mcfo.data.npz import write_npz
+from mcfo.errors import InputError, OtherRunError, RunError
+from mcfo.files import write_atomically
+from mcfo.learning.checkpoints import Checkpoints
+from mcfo.learning.parameters import describe, digest, named_arrays
+from mcfo.learning.step import State
+from mcfo.learning.trainer import Trainer
+from mcfo.validation import float_dtype
+
+_IGNORED = ("command", "data.file", "validation.file", "settings.devices")
+"""Entries of config.json that say how the run was called, not what it is: the data have a hash, and the devices that
+were used stand beside those that were asked for."""
+
+
+class RunFolder:
+    """A folder with `config.json`, `metrics.jsonl` and `checkpoints/`; at the end also `results.json` and `model.npz`.
+
+    **Arguments:**
+
+    - `config`: everything that determines the run.
+    - `resume`: go on with a run that was interrupted: it must have the same configuration.
+    """
+
+    def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool):
+        self.path = path
+        self.config = json.loads(json.dumps(config, allow_nan=False))
+        if path.exists() and not path.is_dir():
+            raise InputError(f"{path} is not a folder. Choose another one.")
+        if resume:
+            self._check_same()
+        elif path.exists() and any(path.iterdir()):
+            raise InputError(
+                f"{path} exists already. Choose another folder, or go on with the run in it by --resume (in Python, "
+                "resume=True)."
+            )
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(path / ".lock")
+            self.write_json("config.json", self.config)
+            self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
+        except OSError as error:
+            raise InputError(f"Cannot write into {path}: {error.strerror}. Choose another folder.") from error
+        self._checkpoints = Checkpoints(path / "checkpoints")
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run in it has ended."""
+        return (self.path / "results.json").exists()
+
+    def restore(self, like: State) -> tuple[State, float, list[dict[str, Any]]]:
+        """The state to go on from, the seconds it took and the lines of the metrics up to it."""
+        found = self._checkpoints.restore(like)
+        state, seconds = (like, 0.0) if found is None else found
+        lines = [line for line in read_metrics(self.path) if line["step"] <= int(state.step)]
+        # What was logged after the checkpoint will be logged again.
+        content = "".join(json.dumps(line) + "\n" for line in lines)
+        self._metrics.close()
+        try:
+            write_atomically(self.path / "metrics.jsonl", content.encode())
+            self._metrics = (self.path / "metrics.jsonl").open("ab", buffering=0)
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+        return state, seconds, lines
+
+    def log(self, lines: list[dict[str, Any]]) -> None:
+        """Appends to the metrics."""
+        try:
+            content = "".join(json.dumps(line) + "\n" for line in lines).encode()
+            if self._metrics.write(content) != len(content):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+
+    def checkpoint(self, state: State, *, seconds: float, nll_per_step: float) -> None:
+        """Keeps the state; the metrics up to it are on the disk before."""
+        try:
+            os.fsync(self._metrics.fileno())
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+        self._checkpoints.save(state, seconds=seconds, nll_per_step=nll_per_step)
+
+    def finish(self, results: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        """Writes what came out; the results last, for they say that the run has ended."""
+        try:
+            write_npz(self.path / "model.npz", arrays)
+            self.write_json("results.json", results)
+        except OSError as error:
+            raise self._cannot_write("the results", error) from error
+
+    def write_json(self, name: str, content: Mapping[str, Any]) -> None:
+        """One of the folder's JSON files, whole or not at all."""
+        text = json.dumps(content, indent=2, allow_nan=False)
+        write_atomically(self.path / name, (text + "\n").encode())
+
+    def close(self) -> None:
+        """Closes the files."""
+        self._metrics.close()
+        try:
+            self._checkpoints.close()
+        finally:
+            self._lock.close()
+
+    def _check_same(self) -> None:
+        if not (self.path / "config.json").exists():
+            if self.path.exists() and any(not _is_remnant(one) for one in self.path.iterdir()):
+                raise InputError(f"{self.path} holds no run to resume: there is no config.json in it.")
+            return  # it was interrupted before it had begun
+        found = read_json(self.path / "config.json")
+        different = [one for one in differences(self.config, found) if one[0] not in _IGNORED]
+        if different:
+            shown = "; ".join(f"{name} was {old!r} and is {new!r}" for name, new, old in different[:4])
+            if [name for name, _, _ in different] == ["devices"]:
+                old = different[0][2]
+                shown += f" (add --devices {old}; in Python, call mcfo.use_every_core({old}) first)"
+            raise OtherRunError(
+                f"{self.path} holds a run with another configuration: {shown}. Resume with the configuration in "
+                f"{self.path / 'config.json'}, or choose another folder."
+            )
+        # What the run was called with stays as it was.
+        self.config["command"] = found.get("command")
+
+    def _cannot_write(self, what: str, error: OSError) -> RunError:
+        return RunError(
+            f"Cannot write {what} into {self.path}: {error.strerror}. What was kept before is whole. Free some "
+            "space and "
+            "go on with --resume (in Python, resume=True)."
+        )
+
+
+def _is_remnant(path: Path) -> bool:
+    """Whether a file was being written when its process ended."""
+    return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".part"))
+
+
+def _lock(path: Path) -> IO[bytes]:
+    """A lock that ends with the process, however it ends: two runs in one folder would ruin each other's files."""
+    file = path.open("ab")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise InputError(
+            f"Another process is learning in {path.parent}. Wait for it, or choose another folder."
+        ) from error
+    return file
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__}, but an object is wanted.")
+    return content
+
+
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """The lines of the metrics; a last one that was torn by a kill is left out."""
+    path = folder / "metrics.jsonl"
+    if not path.exists():
+        return []
+    lines = []
+    texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    for number, text in enumerate(texts, 1):
+        if not text:
+            continue
+        try:
+            line = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            if number < len(texts):
+                raise InputError(f"Line {number} of {path} is not JSON: {error}. Delete it.") from error
+            continue
+        if not isinstance(line, dict) or not isinstance(line.get("step"), int):
+            raise InputError(f"Line {number} of {path} has no whole number 'step'. Delete it.")
+        lines.append(line)
+    return lines
+
+
+def differences(new: Any, old: Any, path: str = "") -> list[tuple[str, Any, Any]]:
+    """Where two configurations differ: dotted path, new and old value."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        names = sorted(new.keys() | old.keys())
+        return [
+            one
+            for name in names
+            for one in differences(new.get(name), old.get(name), f"{path}.{name}" if path else name)
+        ]
+    return [] if new == old else [(path, new, old)]
+
+
+_OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit")
+_PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
+
+
+def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
+    """What goes into config.json.
+
+    **Arguments:**
+
+    - `about`: what the caller knows beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
+      (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of pictures),
+      "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
+      "command".
+    """
+    modules, objective = trainer.modules, trainer.objective
+    return {
+        "kind": "fit",
+        "command": about.get("command"),
+        "model": {
+            "name": type(modules.model).__name__,
+            **about.get("model", {}),
+            "class": type(modules.model).__name__,
+            "parameters": _shapes(modules.model, "model"),
+            "fixed": list(trainer.settings.fixed),
+            "start": digest(modules.model),
+            "fields": describe(modules.model, values=False),
+        },
+        "proposal": {
+            "name": type(modules.proposal).__name__,
+            **about.get("proposal", {}),
+            "class": type(modules.proposal).__name__,
+            "parameters": _shapes(modules.proposal, "proposal"),
+            "start": digest(modules.proposal),
+            "fields": describe(modules.proposal, values=False),
+        },
+        "objective": {
+            "name": objective.name,
+            "theta": describe(objective.theta),
+            "phi": describe(objective.phi),
+            "frugal": objective.frugal,
+            "window": objective.window,
+        },
+        "data": _data(trainer.data, about.get("data"))
+        | {name: about[name] for name in _OF_DATA if about.get(name) is not None},
+        "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
+        "settings": trainer.settings.as_data(),
+        "optimizer": trainer.optimizer_digest(),
+        "devices": trainer.devices,
+        "precision": str(float_dtype()),
+        "versions": {name: metadata.version(name) for name in _PACKAGES},
+    }
+
+
+def _shapes(module: Any, side: str) -> dict[str, list[int]]:
+    return {f"{side}.{name}": list(array.shape) for name, array in named_arrays(module).items()}
+
+
+def _data(buckets: Buckets, file: Any) -> dict[str, Any]:
+    held, inputs = [jax.tree.map(np.asarray, batch) for batch in buckets], buckets[0].inputs
+    return {
+        "file": file,
+        "series": sum(len(batch.observations) for batch in buckets),
+        "steps": sum(map(steps_of, buckets)),
+        "dimensions": buckets[0].observations.shape[2],
+        "sha256": digest(held[0] if len(held) == 1 else held),
+    } | ({} if inputs is None else {"inputs": [f"u{place + 1}" for place in range(inputs.shape[-1])]})

@@ -1,0 +1,297 @@
+"""How a model is to be learned: one frozen record, checked when it is made, and the optimizer that it names."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from mcfo.errors import InputError, nearest
+from mcfo.validation import float_dtype
+
+
+def by_width() -> optax.GradientTransformation:
+    """Multiplies the updates of a weight matrix by √(2 / inputs), where that is less than one.
+
+    Adam moves every weight by about the learning rate, so that a layer with n inputs that move together moves its
+    outputs by n times as much, while its weights are of the size √(2 / n) to begin with (He et al., 2015). With the
+    factor each step changes weights by the same share of their size, whatever the width: one rate does for narrow and
+    wide layers. Karras et al. (2018) do the same; Yang et al. (2021) have 1/n where the width grows without bounds.
+    """
+
+    def share(updates: Any) -> Any:
+        return updates * min(1.0, math.sqrt(2 / updates.shape[1])) if updates.ndim == 2 else updates
+
+    return optax.stateless(lambda updates, parameters: jax.tree.map(share, updates))
+
+
+RATES: dict[str, Callable[[], optax.GradientTransformation]] = {"equal": optax.identity, "by-width": by_width}
+"""Transformations of the updates, after the optimizer's."""
+
+
+SCHEDULES: dict[str, Callable[..., Any]] = {
+    "constant": optax.constant_schedule,
+    "cosine": optax.cosine_decay_schedule,
+    "exponential": optax.exponential_decay,
+    "linear": optax.linear_schedule,
+    "warmup-cosine": optax.warmup_cosine_decay_schedule,
+}
+"""Learning rates over the steps; `schedule_options` are the arguments of the optax function."""
+
+_NEED_MORE = {"lbfgs", "polyak_sgd", "noisy_sgd", "dpsgd"}
+"""Optimizers that ask for more than gradients: the loss itself, which is a noisy estimate here, or random keys."""
+
+
+def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
+    """Every optimizer of optax that needs a learning rate and gradients, by name."""
+    return {
+        name: made
+        for name, made in vars(optax).items()
+        if inspect.isfunction(made)
+        and next(iter(inspect.signature(made).parameters), None) == "learning_rate"
+        and not name.startswith(("_", "scale_by_"))
+        and name not in _NEED_MORE
+    }
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Everything about a training run that is not data, model, proposal or objective.
+
+    **Arguments:**
+
+    - `steps`: updates of the parameters.
+    - `batch`: series in each update; all of them if there are fewer.
+    - `seeds`: one run for each, side by side in one program. A seed decides the order of the data and all noise.
+    - `optimizer`: the name of an optimizer in optax, with `optimizer_options`; or an optax transformation, which then
+      brings its own learning rate.
+    - `learning_rate`, `schedule`, `schedule_options`: the rate, or its course over the steps: `"cosine"` decays to zero
+      at the last step unless the options say otherwise.
+    - `rates`: "equal", the same rate for every parameter, or "by-width": √(2 / n) of it for a matrix with n
+      columns, the inputs of a layer, which networks with wide layers need.
+    - `clip`: the largest global norm of a gradient; larger ones are scaled down to it.
+    - `fixed`: what is not learned: dotted paths, `("model.initial_noise", "proposal.noise")`.
+    - `log_every`: updates that make one line of the metrics, which holds their means.
+    - `watch_every`: updates between looks at what is watched, a multiple of `log_every`; by default every line has one.
+    - `evaluate_every`: updates between evaluations on the validation data (a twentieth of the steps by default).
+    - `evaluation_particles`: K of the evaluations; by default that of the objective.
+    - `patience`: stop after so many evaluations without a better one; None never stops early.
+    - `average`: the share of the last steps over which the parameters are averaged.
+    - `select`: which parameters the run ends with: "best" on the validation data, "average", or "last". By default
+      "best" where there are validation data and "average" where there are none.
+    - `devices`: how many devices share a batch; by default as many as divide it.
+    - `window`: how many steps a gradient that crosses time goes back, as an objective's
+      [`in_windows`][mcfo.Objective.in_windows]; None leaves the objective as it is.
+    - `buckets`: into how many groups of similar lengths series go at most, so that each update pads little; each is
+      compiled for itself. By default up to 4, where they pay.
+    """
+
+    steps: int = 2000
+    batch: int = 10
+    seeds: tuple[int, ...] = (0,)
+    optimizer: Any = "adam"
+    learning_rate: float | int = 0.01
+    optimizer_options: Mapping[str, Any] = field(default_factory=dict)
+    schedule: str = "constant"
+    schedule_options: Mapping[str, Any] = field(default_factory=dict)
+    rates: str = "equal"
+    clip: float | int | None = None
+    fixed: tuple[str, ...] = ()
+    log_every: int = 10
+    watch_every: int | None = None
+    evaluate_every: int | None = None
+    evaluation_particles: int | None = None
+    patience: int | None = None
+    average: float | int = 0.1
+    select: str | None = None
+    devices: int | None = None
+    window: int | None = None
+    buckets: int | None = None
+
+    def __post_init__(self):
+        for name in ("steps", "batch", "log_every"):
+            _require_whole(name, getattr(self, name), 1)
+        for name in (
+            "watch_every",
+            "evaluate_every",
+            "evaluation_particles",
+            "patience",
+            "devices",
+            "window",
+            "buckets",
+        ):
+            if getattr(self, name) is not None:
+                _require_whole(name, getattr(self, name), 1)
+        if (self.watch_every or self.log_every) % self.log_every:
+            raise InputError(
+                f"watch_every is {self.watch_every}, but a multiple of log_every, {self.log_every}, is wanted."
+            )
+        try:
+            seeds = tuple(operator.index(seed) for seed in np.atleast_1d(np.asarray(self.seeds)).tolist())
+        except TypeError as error:
+            raise InputError(f"The seeds must be whole numbers, but got {self.seeds!r}.") from error
+        object.__setattr__(self, "seeds", seeds)
+        if not seeds or len(set(seeds)) < len(seeds):
+            raise InputError(f"The seeds must be different numbers, at least one, but got {seeds}.")
+        for seed in seeds:
+            _require_whole("seed", seed, 0, 2**31 - 1)
+        object.__setattr__(self, "fixed", (self.fixed,) if isinstance(self.fixed, str) else tuple(self.fixed))
+        if not (isinstance(self.average, int | float) and 0 <= self.average <= 1):
+            raise InputError(f"average is a share of the steps, from 0 to 1, but got {self.average!r}.")
+        if self.clip is not None and not (isinstance(self.clip, int | float) and 0 < self.clip < math.inf):
+            raise InputError(f"clip is a positive norm, or None, but got {self.clip!r}.")
+        for name in ("optimizer_options", "schedule_options"):
+            for option, value in getattr(self, name).items():
+                _require_data(option, value)
+        if self.select not in (None, "best", "average", "last"):
+            raise InputError(f"select is 'best', 'average' or 'last', but got {self.select!r}.")
+        _try(self.transformation(), self.optimizer)
+
+    @classmethod
+    def make(cls, options: Mapping[str, Any]) -> Settings:
+        """Settings from keywords; an unknown one suggests the nearest."""
+        known = [one.name for one in dataclasses.fields(cls)]
+        for name in options:
+            if name not in known:
+                raise InputError(f"There is no setting {name!r}. {nearest(name, known)}")
+        return cls(**options)
+
+    @property
+    def evaluation_interval(self) -> int:
+        """Steps between evaluations, in whole lines of the metrics."""
+        wanted = self.evaluate_every or max(1, self.steps // 20)
+        return self.log_every * max(1, round(wanted / self.log_every))
+
+    @property
+    def averaged_from(self) -> int:
+        """The first step whose parameters enter the average."""
+        return self.steps - max(1, round(self.steps * self.average))
+
+    def transformation(self) -> optax.GradientTransformation:
+        """The optimizer, with its schedule and clipping."""
+        made = self.optimizer
+        if isinstance(made, str):
+            made = self._named_optimizer()
+        elif not isinstance(made, optax.GradientTransformation):
+            raise InputError(
+                f"The optimizer is {made!r}, but a name ('adam') or an optax transformation (optax.adam(0.01)) is "
+                "wanted."
+            )
+        elif self.schedule != "constant" or self.schedule_options or self.optimizer_options:
+            raise InputError(
+                "An optax transformation brings its own rate and options. Leave out schedule, schedule_options and "
+                "optimizer_options, or name the optimizer."
+            )
+        if self.rates not in RATES:
+            raise InputError(f"There are no rates {self.rates!r}. {nearest(self.rates, RATES)}")
+        if self.rates != "equal":
+            made = optax.chain(made, RATES[self.rates]())
+        return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
+
+    def optimizer_facts(self) -> dict[str, Any] | None:
+        """Everything that [`transformation`][mcfo.Settings.transformation] reads; None of one that was made in
+        Python, of which nothing is known."""
+        names = (
+            "optimizer", "learning_rate", "optimizer_options", "schedule", "schedule_options", "rates", "clip", "steps",
+        )  # fmt: skip
+        return {name: getattr(self, name) for name in names} if isinstance(self.optimizer, str) else None
+
+    def as_data(self) -> dict[str, Any]:
+        """What goes into config.json."""
+        data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        if not isinstance(self.optimizer, str):
+            data["optimizer"] = "an optax transformation made in Python"
+            del data["learning_rate"], data["schedule"]
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
+
+    def _named_optimizer(self) -> optax.GradientTransformation:
+        known = optimizers()
+        if self.optimizer not in known:
+            raise InputError(f"There is no optimizer {self.optimizer!r}. {nearest(self.optimizer, known)}")
+        if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < math.inf):
+            raise InputError(f"The learning rate must be a positive number, but got {self.learning_rate!r}.")
+        made = known[self.optimizer]
+        _check_options(self.optimizer, made, self.optimizer_options)
+        return _call(self.optimizer, made, {"learning_rate": self._rate(), **self.optimizer_options})
+
+    def _rate(self) -> Any:
+        if self.schedule == "constant" and not self.schedule_options:
+            return self.learning_rate
+        if self.schedule not in SCHEDULES:
+            raise InputError(f"There is no schedule {self.schedule!r}. {nearest(self.schedule, SCHEDULES)}")
+        made = SCHEDULES[self.schedule]
+        _check_options(self.schedule, made, self.schedule_options)
+        options: dict[str, Any] = {
+            "constant": {"value": self.learning_rate},
+            "cosine": {"init_value": self.learning_rate, "decay_steps": self.steps},
+            "exponential": {
+                "init_value": self.learning_rate,
+                "transition_steps": self.steps,
+                "decay_rate": 0.01,
+            },
+            "linear": {"init_value": self.learning_rate, "end_value": 0.0, "transition_steps": self.steps},
+            "warmup-cosine": {
+                "init_value": 0.0,
+                "peak_value": self.learning_rate,
+                "warmup_steps": max(1, self.steps // 20),
+                "decay_steps": max(2, self.steps),
+            },
+        }[self.schedule]
+        return _call(self.schedule, made, options | dict(self.schedule_options))
+
+
+def _require_data(name: str, value: Any) -> None:
+    """config.json holds every option, and must say all of it."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise InputError(f"The option {name} is {value}, but a finite number is wanted.")
+    if not (value is None or isinstance(value, bool | int | float | str)):
+        raise InputError(
+            f"The option {name} is {value!r}, but a number, a word, True, False or None is wanted. Make the optimizer "
+            "with optax itself, and hand it over."
+        )
+
+
+def _try(optimizer: optax.GradientTransformation, name: Any) -> None:
+    """Refuses an optimizer that cannot update a number, or whose state no checkpoint can hold."""
+    number = jax.ShapeDtypeStruct((2,), float_dtype())
+    try:
+        state = jax.eval_shape(optimizer.init, number)
+        jax.eval_shape(optimizer.update, number, state, number)
+    except Exception as error:
+        # An option of the wrong kind shows only here, as whatever error it leads to.
+        text = str(error).strip().splitlines()
+        raise InputError(
+            f"The optimizer {name!r} does not work with these options: {text[0] if text else type(error).__name__}. "
+            "Change them, or choose another one."
+        ) from error
+    if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state)):
+        raise InputError(f"The optimizer {name!r} keeps a random key, which is not supported. Choose another one.")
+
+
+def _require_whole(name: str, value: Any, least: int, most: int | None = None) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
+        limit = "" if most is None else f" and at most {most}"
+        raise InputError(f"{name} must be a whole number, at least {least}{limit}, but got {value!r}.")
+
+
+def _check_options(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    known = [one for one in inspect.signature(made).parameters if one != "learning_rate"]
+    for option in options:
+        if option not in known:
+            raise InputError(f"{name} has no option {option!r}. {nearest(option, known)}")
+
+
+def _call(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    try:
+        return made(**options)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"optax cannot make {name} with {dict(options)}: {error}. Change its options.") from error

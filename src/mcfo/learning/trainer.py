@@ -1,0 +1,314 @@
+"""One training run, compiled: its updates, its evaluations, and what it ends with."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import PartitionSpec
+from jaxtyping import Array, Float
+
+from mcfo.data.batching import Batches, Buckets, as_buckets
+from mcfo.errors import InputError
+from mcfo.gradients.rules import DEVICES
+from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores
+from mcfo.learning.devices import choose_devices, everywhere, make_mesh
+from mcfo.learning.fitted import Fitted, SeedFit
+from mcfo.learning.parameters import Modules, finite_or_none, named_arrays, split
+from mcfo.learning.settings import Settings
+from mcfo.learning.step import State, compiled, make_chunk, over_seeds
+from mcfo.objectives.objective import Objective
+from mcfo.series import Series
+from mcfo.smc.checks import check_arguments
+from mcfo.smc.pimh import PIMH
+
+_EVALUATION_TAG = 0x6576616C
+"""Keeps the random numbers of evaluations apart from those of updates."""
+
+Line = dict[str, Any]
+"""One line of the metrics, of one seed."""
+
+
+class Trainer:
+    """Compiles the updates of a run and keeps what they need.
+
+    **Arguments:**
+
+    - `watch`: a function of model and proposal whose named numbers go into the metrics.
+    """
+
+    def __init__(
+        self,
+        objective: Objective,
+        modules: Modules,
+        data: Series | Sequence[Series],
+        validation: Series | Sequence[Series] | None,
+        settings: Settings,
+        watch: Callable[[Any, Any], Mapping[str, Any]] | None = None,
+    ):
+        self.data = as_buckets(data, most=settings.buckets, batch=settings.batch)
+        self.validation = None
+        if validation is not None:
+            cores = settings.devices or len(jax.devices())
+            self.validation = as_buckets(validation, most=settings.buckets, multiple=cores)
+        self.objective = _checked(objective, modules, self.data, self.validation, settings)
+        self.modules, self.settings = modules, settings
+        self._learned, self._rest = split(modules, settings.fixed)
+        if not jax.tree.leaves(self._learned):
+            raise InputError("Nothing is left to learn: every parameter is fixed. Fix fewer of them.")
+        self._optimizer = settings.transformation()
+        counts = tuple(len(batch.observations) for batch in self.data)
+        self._batches = Batches(counts, settings.batch, settings.seeds)
+        self.devices = choose_devices(settings.devices, self._batches.size)
+        self._mesh = make_mesh(self.devices, DEVICES)
+        fixed, static = eqx.partition(self._rest, eqx.is_array)
+        self._seeds = everywhere(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
+        self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, self.data)
+        self._chunk = make_chunk(
+            self.objective, self._optimizer, static, settings.averaged_from, self._mesh, settings.optimizer_facts()
+        )
+        self._validate = None if self.validation is None else self._make_validation(self.validation, static)
+        self._watch = None if watch is None else _make_watch(watch, modules)
+        self.select = settings.select or ("best" if validation is not None else "average")
+
+    @property
+    def particles(self) -> int:
+        """K of the filter whose bound is learned."""
+        sampler = self.objective.theta.sampler
+        return sampler.sampler.particles if isinstance(sampler, PIMH) else sampler.particles
+
+    @property
+    def evaluation_particles(self) -> int:
+        return self.settings.evaluation_particles or self.particles
+
+    def optimizer_digest(self) -> str:
+        """One number for what the optimizer computes, whoever made it."""
+        optimizer: Any = self._optimizer
+        state = jax.eval_shape(optimizer.init, self._learned)
+        return hashlib.sha256(
+            str(jax.make_jaxpr(optimizer.update)(self._learned, state, self._learned)).encode()
+        ).hexdigest()
+
+    def start(self) -> State:
+        """Before the first update."""
+        return self.place(State.start(self._learned, self._optimizer, len(self.settings.seeds)))
+
+    def place(self, state: State) -> State:
+        """A state where the devices look for it."""
+        return everywhere(self._mesh, state)
+
+    def is_due(self, state: State) -> bool:
+        """Whether there are validation data, and it is their turn."""
+        step = int(state.step)
+        last = step >= self.settings.steps
+        return self._validate is not None and (last or step % self.settings.evaluation_interval == 0)
+
+    def is_exhausted(self, state: State) -> bool:
+        """Whether every seed has waited in vain for a better evaluation."""
+        patience = self.settings.patience
+        return patience is not None and bool(np.all(np.asarray(state.stale) >= patience))
+
+    def advance(self, state: State) -> tuple[State, list[Line]]:
+        """The updates of one line of the metrics, and that line for each seed."""
+        step, settings = int(state.step), self.settings
+        count = min(settings.log_every - step % settings.log_every, settings.steps - step)
+        buckets = np.zeros(settings.log_every, np.int32)
+        places = np.zeros((settings.log_every, len(settings.seeds), self._batches.size), np.int32)
+        buckets[:count], places[:count] = self._batches(step, count)
+        state, sums = self._chunk(
+            state, self._fixed, self._shared_data, buckets, places, self._seeds, np.asarray(count, np.int32)
+        )
+        sums = jax.tree.map(np.asarray, sums)
+        looks = settings.watch_every is None or int(state.step) % settings.watch_every == 0
+        watched = self.watch(state) if looks or int(state.step) == settings.steps else {}
+        skipped = np.asarray(state.skipped)
+        learns_phi = bool(jax.tree.leaves(self._learned.proposal)) and self.objective.phi is not None
+        lines = []
+        for place, seed in enumerate(settings.seeds):
+            now = jax.tree.map(lambda array, place=place: float(array[place]), sums)
+            line: Line = {
+                "seed": seed,
+                "step": step + count,
+                "loss": _ratio(now.loss, now.updates),
+                "log_evidence_per_step": _ratio(now.log_evidence, now.steps),
+                "ess": _ratio(now.ess, now.steps),
+                "grad_norm_theta": _ratio(now.norm_theta, now.updates),
+                "grad_norm_phi": _ratio(now.norm_phi, now.updates) if learns_phi else None,
+                "skipped": int(skipped[place]),
+            }
+            if watched:
+                line["watched"] = {name: finite_or_none(values[place]) for name, values in watched.items()}
+            lines.append(line)
+        return state, lines
+
+    def validate(self, state: State, lines: list[Line]) -> tuple[State, list[Line]]:
+        """Evaluates on the validation data, and keeps the parameters of the seeds that have never been better."""
+        assert self._validate is not None
+        nll, ess = self._validate(state.learned)
+        better = nll < state.best_nll
+        state = eqx.tree_at(
+            lambda s: (s.best, s.best_nll, s.best_step, s.stale),
+            state,
+            (
+                jax.tree.map(
+                    lambda new, old: jnp.where(better.reshape(-1, *[1] * (new.ndim - 1)), new, old),
+                    state.learned,
+                    state.best,
+                ),
+                jnp.where(better, nll, state.best_nll),
+                jnp.where(better, state.step, state.best_step),
+                jnp.where(better, 0, state.stale + 1),
+            ),
+        )
+        state = self.place(state)
+        found = [
+            {
+                **line,
+                "validation_nll_per_step": finite_or_none(nll[place]),
+                "validation_ess": finite_or_none(ess[place]),
+            }
+            for place, line in enumerate(lines)
+        ]
+        return state, found
+
+    def score(self, lines: list[Line]) -> float:
+        """By which the best checkpoint is known: the mean over the seeds of the validation NLL; infinite if one has
+        none."""
+        values = [line.get("validation_nll_per_step") for line in lines]
+        return float(np.mean([math.inf if value is None else value for value in values]))
+
+    def best_score(self, lines: list[Line]) -> float:
+        """The lowest score among the lines of a run."""
+        count = len(self.settings.seeds)
+        scores = [self.score(lines[place : place + count]) for place in range(0, len(lines), count)]
+        return min(scores, default=math.inf)
+
+    def watch(self, state: State) -> dict[str, np.ndarray]:
+        """What is watched, for each seed."""
+        if self._watch is None:
+            return {}
+        return jax.tree.map(np.asarray, self._watch(state.learned, self._rest))
+
+    def finish(self, state: State, lines: list[Line], seconds: float) -> Fitted:
+        """The selected parameters of each seed, evaluated."""
+        # A run that stopped before its average began has none.
+        late = int(state.step) > self.settings.averaged_from
+        selected = "last" if self.select == "average" and not late else self.select
+        chosen = {"best": state.best, "average": state.average, "last": state.learned}[selected]
+        data = self.data if self.validation is None else self.validation
+        seeds = []
+        for place, seed in enumerate(self.settings.seeds):
+            modules: Modules = eqx.combine(jax.tree.map(lambda array, place=place: array[place], chosen), self._rest)
+            evaluation = evaluate(
+                modules.model,
+                modules.proposal,
+                data,
+                particles=self.evaluation_particles,
+                key=self._evaluation_key(seed),
+            )
+            best_step = int(state.best_step[place]) if self.validation is not None else None
+            seeds.append(
+                SeedFit(seed, modules.model, modules.proposal, evaluation, int(state.skipped[place]), best_step)
+            )
+        return Fitted(
+            seeds=tuple(seeds),
+            metrics=tuple(lines),
+            settings=self.settings,
+            steps=int(state.step),
+            seconds=seconds,
+            selected=selected,
+            evaluated_on="data" if self.validation is None else "validation",
+            stopped="early" if int(state.step) < self.settings.steps else "finished",
+        )
+
+    def _evaluation_key(self, seed: Any) -> Any:
+        return jax.random.fold_in(jax.random.key(seed), _EVALUATION_TAG)
+
+    def _make_validation(self, buckets: Buckets, static: Modules) -> Callable[[Modules], tuple[Array, Array]]:
+        """NLL per step and mean effective sample size of each seed, with the same random numbers every time."""
+        sampler = evaluation_sampler(self.evaluation_particles)
+        divides = all(len(batch.observations) % self.devices == 0 for batch in buckets)
+        mesh = self._mesh if divides else make_mesh(1, DEVICES)
+
+        def compute(learned: Modules, fixed: Modules, buckets: Buckets, seeds: Array) -> tuple[Array, Array]:
+            def one(learned: Modules, seed: Array) -> Float[Array, " 3"]:
+                modules: Modules = eqx.combine(learned, fixed, static)
+                key = self._evaluation_key(seed)
+                total = jnp.zeros(3)
+                for batch in buckets:
+                    scores: Scores = series_scores(sampler, modules.model, modules.proposal, batch, key=key)
+                    parts = scores.log_evidence, scores.ess_sum, scores.steps
+                    total = total + jnp.stack([jnp.sum(part) for part in parts])
+                return total
+
+            sums = over_seeds(one, learned, seeds)
+            if mesh.size > 1:
+                sums = jax.lax.psum(sums, DEVICES)
+            return -sums[:, 0] / sums[:, 2], sums[:, 1] / sums[:, 2]
+
+        whole = PartitionSpec()
+        program = compiled(compute, mesh, (whole, whole, PartitionSpec(DEVICES), whole))
+        fixed, data, seeds = (everywhere(mesh, tree) for tree in (self._fixed, buckets, self._seeds))
+        return lambda learned: program(everywhere(mesh, learned), fixed, data, seeds)
+
+
+def _ratio(total: float, count: float) -> float | None:
+    """A mean; None where there is nothing to average, or it is not finite."""
+    return finite_or_none(total / count) if count else None
+
+
+def _make_watch(
+    watch: Callable[[Any, Any], Mapping[str, Any]], modules: Modules
+) -> Callable[[Modules, Modules], dict[str, Array]]:
+    def numbers(modules: Modules) -> dict[str, Array]:
+        return {name: jnp.asarray(value) for name, value in watch(modules.model, modules.proposal).items()}
+
+    for name, value in eqx.filter_eval_shape(numbers, modules).items():
+        if value.shape != ():
+            raise InputError(f"watch returns {name!r} of shape {value.shape}, but numbers are wanted. Return one each.")
+
+    @eqx.filter_jit
+    def compiled(learned: Modules, rest: Modules) -> dict[str, Array]:
+        return over_seeds(lambda learned: numbers(eqx.combine(learned, rest)), learned)
+
+    return compiled
+
+
+def _checked(
+    objective: Objective, modules: Modules, data: Buckets, validation: Buckets | None, settings: Settings
+) -> Objective:
+    """The objective as it is learned."""
+    if not isinstance(objective, Objective):
+        raise InputError(
+            f"The objective is {objective!r}. Use mcfo.mcfo(100), or mcfo.objective('mcfo', particles=100)."
+        )
+    check_arguments(modules.model, modules.proposal, jax.eval_shape(lambda: jax.random.key(0)))
+    try:
+        if settings.window is not None:
+            objective = objective.in_windows(settings.window)
+        for batch in data:
+            objective.check(modules.model, modules.proposal, batch)
+    except ValueError as error:
+        raise InputError(str(error)) from error
+    dimensions = [buckets[0].observations.shape[2] for buckets in (data, validation or data)]
+    if dimensions[0] != dimensions[1]:
+        raise InputError(
+            f"The series have {dimensions[0]} observed dimensions, but the validation data have {dimensions[1]}. Give "
+            "both the same columns."
+        )
+    if validation is None and (settings.patience or settings.evaluate_every or settings.select == "best"):
+        raise InputError(
+            "patience, evaluate_every and select='best' need held-out series. Give validation=... (on the command "
+            "line, "
+            "--validation or --holdout), or leave them out."
+        )
+    for name, array in named_arrays(modules).items():
+        if jnp.issubdtype(array.dtype, jnp.inexact) and not np.all(np.isfinite(np.asarray(array))):
+            raise InputError(f"{name} is not finite before learning begins. Start from finite parameters.")
+    return objective

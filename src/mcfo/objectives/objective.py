@@ -1,0 +1,236 @@
+"""What an objective is: a sampler and a gradient rule for theta, a sampler and a rule for phi.
+
+Objective(theta=Estimator(SMC(1000), FilterScore()), phi=Estimator(SMC(10), DReG()))
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from mcfo.gradients.flow import with_gradient_of
+from mcfo.gradients.lanes import Lane, is_local
+from mcfo.gradients.moves import Run, Sampler
+from mcfo.gradients.names import RULES
+from mcfo.gradients.passes import differentiable_run
+from mcfo.gradients.pathwise import ONE_STEP
+from mcfo.gradients.rules import PathRule, Rule, Side, StepRule
+from mcfo.gradients.score import FilterScore, ResamplingScore
+from mcfo.models.base import MarkovModel, Model
+from mcfo.proposals.base import Bootstrap, Proposal
+from mcfo.series import Series
+from mcfo.smc.checks import check_arguments, check_fit, check_instance, is_positive
+from mcfo.smc.filter import SMC
+from mcfo.smc.frames import frame_at, frames
+from mcfo.smc.pimh import PIMH
+from mcfo.types import Key, Scalar, is_known
+
+_PHI_TAG = 0x70686900
+"""Keeps the keys of phi's own run apart from those of theta's."""
+
+
+class Estimator(eqx.Module):
+    """How one side learns: who draws, and what is differentiated."""
+
+    sampler: Sampler
+    rule: Rule
+
+    def __check_init__(self):
+        if not isinstance(self.sampler, SMC | PIMH):
+            check_instance(
+                self.sampler, SMC, "sampler", "Use SMC(particles), sis(particles) or PIMH(SMC(particles), 5)"
+            )
+        check_instance(self.rule, Rule, "rule", "Use Reparameterized(), say")
+        objection = self.rule.objection(self.sampler)
+        if objection is not None:
+            raise ValueError(f"{type(self.rule).__name__} does not fit this {type(self.sampler).__name__}. {objection}")
+
+
+class Objective(eqx.Module):
+    """A variational objective: its value is minus a lower bound of log p(x_1:T), its gradient what the rules say.
+
+    **Arguments:**
+
+    - `theta`: how the model learns. The value is the bound of its sampler.
+    - `phi`: how the proposal learns; None if it does not.
+    - `frugal`: spend time to save memory: gradients of rules that stay within the step are accumulated in the filter's
+      scan, in memory that does not grow with the length of the series; others go through each step again on the way
+      back. By default the former are, where the problem is large, and the latter are not. An accumulated gradient has
+      no forward mode (`jax.jvp`).
+    - `window`: how many steps a gradient that crosses time goes back; None, all of them. Particles and memories go on
+      from window to window, so that no value changes; gradients are truncated, and memory grows with the window.
+
+    Equal samplers share one run, and equal rules one surrogate; otherwise there are two runs, each with the other side
+    frozen.
+    """
+
+    theta: Estimator
+    phi: Estimator | None
+    name: str = eqx.field(static=True)
+    frugal: bool | None = eqx.field(static=True)
+    window: int | None = eqx.field(static=True)
+    shares_run: bool = eqx.field(static=True)
+    shares_rule: bool = eqx.field(static=True)
+
+    def __init__(
+        self,
+        theta: Estimator,
+        phi: Estimator | None = None,
+        *,
+        name: str = "objective",
+        frugal: bool | None = None,
+        window: int | None = None,
+    ):
+        self.theta, self.phi, self.name, self.frugal = theta, phi, name, frugal
+        self.window = None if window is None else _check_window(window)
+        check_instance(theta, Estimator, "theta", "Use Estimator(SMC(100), FilterScore())")
+        _check_side(theta.rule, "theta")
+        if phi is not None:
+            check_instance(phi, Estimator, "phi", "Use Estimator(SMC(100), Reparameterized()), or None")
+            _check_side(phi.rule, "phi")
+        self.shares_run = phi is None or _same(theta.sampler, phi.sampler)
+        self.shares_rule = phi is None or _same(theta.rule, phi.rule)
+
+    def in_windows(self, window: int | None) -> Objective:
+        """The same objective, with gradients that go back no further than a window."""
+        return Objective(self.theta, self.phi, name=self.name, frugal=self.frugal, window=window)
+
+    @property
+    def runs(self) -> int:
+        """How many times a step runs a sampler over the data."""
+        return 1 if self.shares_run else 2
+
+    def loss(self, model: Model, proposal: Proposal, batch: Series, *, key: Key) -> tuple[Scalar, Run]:
+        """Minus the mean bound over a batch of series (or one), and how the run went.
+
+        The value is -Σ_t log R_t of theta's sampler (of PIMH, the mean over all sweeps). Its gradient by `jax.grad` is
+        minus the rules' estimates: that of theta with respect to the model, that of phi with respect to the proposal.
+        """
+        check_arguments(model, proposal, key)
+        self.check(model, proposal, batch)
+        return _loss(self, model, proposal, _as_batch(batch), key)
+
+    def check(self, model: Model, proposal: Proposal, batch: Series) -> None:
+        """Refuses a model and a proposal that a rule cannot learn, before anything runs."""
+        if self.name == "bootstrap" and not isinstance(proposal, Bootstrap):
+            raise ValueError(
+                f"bootstrap() filters with the model's own prior, but got the proposal {type(proposal).__name__}. Give "
+                "Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
+            )
+        _check_rules(self, model, proposal, _as_batch(batch))
+
+
+def _as_batch(batch: Any) -> Series:
+    """A batch of series, also where one came."""
+    check_instance(batch, Series, "batch", "Read the values with Series.from_values, and stack() several")
+    if batch.observations.ndim == 2:
+        return jax.tree.map(lambda array: array[None], batch)
+    if batch.observations.ndim != 3:
+        raise ValueError(
+            f"The observations have shape {batch.observations.shape}, but (series, steps, dimensions) is wanted. "
+            "Use jax.vmap for more axes."
+        )
+    return batch
+
+
+def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: Series) -> None:
+    fits = []
+
+    def fit(model: Model, proposal: Proposal, batch: Series) -> None:
+        one = jax.tree.map(lambda array: array[0], batch)
+        fits.append(check_fit(model, proposal, frame_at(frames(proposal, one), 0)))
+
+    eqx.filter_eval_shape(fit, model, proposal, batch)
+    exact = any(isinstance(one.rule, ResamplingScore) for one in (objective.theta, objective.phi) if one is not None)
+    if exact and batch.observed is not None and not isinstance(model, MarkovModel):
+        raise ValueError(
+            f"{type(model).__name__} is not Markov and values are missing, so they are imputed, and ResamplingScore "
+            "lacks the score of what is drawn. Use theta='fisher', or aesmc()."
+        )
+    for rule in (one.rule for one in (objective.theta, objective.phi) if one is not None):
+        if objective.window is not None and isinstance(rule, PathRule):
+            raise ValueError(
+                f"{type(rule).__name__} adds up over the whole series, which windows would cut into pieces. Leave out "
+                "the window, or use a rule of each step: theta='filter-score'."
+            )
+        if isinstance(rule, StepRule) and rule.thins_to is not None and not is_local(rule, model):
+            raise ValueError(
+                f"{type(rule).__name__} goes through a few particles of each step, but {type(model).__name__} is not "
+                "Markov, so that gradients cross time. Leave out the draws."
+            )
+    rigid = fits[0].rigid
+    if rigid is None:
+        return
+    for side, estimator in (("theta", objective.theta), ("phi", objective.phi)):
+        if estimator is None or estimator.rule.flow.latents == "none" or (side == "phi" and not _has_arrays(proposal)):
+            continue
+        raise ValueError(
+            f"{type(estimator.rule).__name__} for {side} differentiates through draws and needs a reparameterized "
+            f"proposal, but {type(proposal).__name__}.{rigid}, which is not. "
+            + (
+                "Use mcfo(phi='inclusive-kl'), or nasmc()."
+                if side == "phi"
+                else "Use theta='fisher' or theta='filter-score'."
+            )
+            + " If its draws are differentiable in its parameters, give the distribution has_rsample = True."
+        )
+
+
+def _check_window(window: Any) -> int:
+    if not is_positive(window):
+        raise ValueError(f"A window has a whole number of steps, at least 1, but got {window!r}.")
+    return int(window)
+
+
+def _check_side(rule: Rule, side: Side) -> None:
+    if side not in rule.learns:
+        fitting = ", ".join(sorted(RULES[side]))
+        raise ValueError(f"{type(rule).__name__} is no rule for {side}. Use one of: {fitting}.")
+
+
+def _same(first: Any, second: Any) -> bool:
+    """Whether two modules are equal; where arrays are being traced, whether they are the same arrays."""
+    if jax.tree.structure(first) != jax.tree.structure(second):
+        return False
+    return all(
+        one is other or (is_known((one, other)) and bool(eqx.tree_equal(one, other)))
+        for one, other in zip(jax.tree.leaves(first), jax.tree.leaves(second), strict=True)
+    )
+
+
+def _has_arrays(module: Any) -> bool:
+    return any(eqx.is_inexact_array(leaf) for leaf in jax.tree.leaves(module))
+
+
+@eqx.filter_jit
+def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series, key: Key) -> tuple[Scalar, Run]:
+    def run(sampler: Sampler, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
+        return differentiable_run(
+            sampler, lanes, model, proposal, batch, key, frugal=objective.frugal, window=objective.window
+        )
+
+    theta, phi = objective.theta, objective.phi
+    if phi is None or not _has_arrays(proposal):
+        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
+    elif not objective.shares_run:
+        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
+        of_phi, _ = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
+        surrogate = surrogate + of_phi
+    elif objective.shares_rule or _are_one(objective):
+        surrogate, result = run(theta.sampler, (Lane(phi.rule, True, True),), key)
+    else:
+        # The rules differ, the particles are the same.
+        surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False), Lane(phi.rule, False, True)), key)
+    count = len(batch.observations)
+    bound = jax.lax.stop_gradient(jnp.mean(result.log_evidence))
+    return with_gradient_of(-bound, (-surrogate / count).astype(bound.dtype)), jax.lax.stop_gradient(result)
+
+
+def _are_one(objective: Objective) -> bool:
+    """Whether phi's surrogate gives theta's gradient too. Not of an accepted sweep, whose latents phi draws anew."""
+    theta, phi = objective.theta, objective.phi
+    given = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
+    return given and type(theta.rule) is FilterScore and theta.rule.thins_to is None

@@ -1,0 +1,112 @@
+"""A proposal that reads the observation by a network: the paper's, for any model with real latents."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Bool, Float
+
+from mcfo.models.deep import begun, checked_traces, first_law, pointed, step_law
+from mcfo.networks import MLP, rectified
+from mcfo.proposals.base import Proposal
+from mcfo.series import Series
+from mcfo.types import Context, Distribution, Key, Memory, Numbers
+
+
+class Amortized(Proposal):
+    """q(z_t | z_t-1, x_t) = N(μ(z_t-1, e(x_t)), diag σ²(z_t-1, e(x_t))), and q(z_1 | x_1) by a network of its own.
+
+    The encoder e runs once for all steps, outside of the filter. It reads (x - center) / scale with zero for what is
+    missing. Where all of x_t is missing, q is the model's own law, which is then the locally optimal one. The sizes by
+    default are the paper's. Chen et al. (2021), section 4.3.
+    """
+
+    encoder: MLP
+    initial_network: MLP
+    step_network: MLP
+    center: Float[Array, " dimensions"]
+    scale: Float[Array, " dimensions"]
+    traces: int = eqx.field(static=True)
+
+    def __init__(
+        self,
+        dimensions: int,
+        latent: int,
+        *,
+        key: Key,
+        encoder: Sequence[int] = (128, 32),
+        hidden: Sequence[int] = (32,),
+        persistent: bool = True,
+        traces: int = 0,
+        directions: Numbers | None = None,
+        center: Numbers = 0.0,
+        scale: Numbers = 1.0,
+    ):
+        """**Arguments:**
+
+        - `dimensions`, `latent`: the sizes of x_t and of z_t, without traces.
+        - `encoder`: units of the encoder's layers; the last are what the other networks read.
+        - `hidden`: hidden units of the other two networks.
+        - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
+          twice the latent's size.
+        - `traces`: how many latents have a trace, as in [`DeepMarkov`][mcfo.DeepMarkov]; q's law of these is p's.
+        - `directions`: one row for each of the first latents, whose mean begins as the product of that row with
+          (x - center) / scale instead of near the latent before, so that it tells something of the observation from the
+          first step on; principal components, for example. Each takes two units of every layer: where layers are too
+          narrow for all, the first ones are used.
+        - `center`, `scale`: of the observations; they are not meant to be learned.
+        """
+        of_encoder, of_initial, of_step = jax.random.split(key, 3)
+        self.encoder = rectified(dimensions, *encoder, key=of_encoder)
+        self.traces = checked_traces(traces, latent)
+        self.initial_network = rectified(encoder[-1], *hidden, 2 * latent, key=of_initial)
+        self.step_network = rectified(latent + self.traces + encoder[-1], *hidden, 2 * latent, key=of_step)
+        rows = jnp.zeros((0, dimensions)) if directions is None else jnp.asarray(directions, float)
+        if rows.ndim != 2 or len(rows) > latent or rows.shape[1] != dimensions:
+            raise ValueError(
+                f"directions must be a row of {dimensions} numbers for each of {latent} latents, or for some, but got "
+                f"shape {rows.shape}."
+            )
+        # Two units carry one number; one unit is left to say something else.
+        room = (min(hidden, default=2 * latent + 1) - 1) // 2
+        count = min(len(rows), room, (min(encoder) - 1) // 2)
+        if count:
+            kept = min(latent, room) - count if persistent else 0
+            self.encoder = self.encoder.with_rows(rows[:count])
+            self.initial_network = pointed(self.initial_network, 0, count)
+            self.step_network = pointed(self.step_network, latent + self.traces, count, kept=kept)
+        else:
+            self.step_network = begun(self.step_network, persistent=persistent)
+        self.center, self.scale = (
+            jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (center, scale)
+        )
+
+    def encode(self, series: Series) -> Context:
+        mask = series.mask()
+        standard = jnp.where(mask, (series.observations - self.center) / self.scale, 0.0)
+        features = self.encoder.activation(jax.vmap(self.encoder)(standard))
+        return features, None if series.observed is None else jnp.any(mask, axis=-1)
+
+    def initial(self, prior: Any, context: Context) -> Distribution:
+        features, seen = context
+        return unless_blind(first_law(self.initial_network(features), self.traces), prior, seen)
+
+    def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
+        features, seen = context
+        law = step_law(self.step_network(jnp.concatenate([memory, features])), memory)
+        return unless_blind(law, prior, seen)
+
+
+def unless_blind(law: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
+    """The law, or a Gaussian like the prior where nothing was seen."""
+    if seen is None:
+        return law
+    deviation = jnp.sqrt(prior.variance)
+    return dist.Normal(jnp.where(seen, law.mean, prior.mean), jnp.where(seen, law.base_dist.scale, deviation)).to_event(
+        1
+    )

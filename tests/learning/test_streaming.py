@@ -1,0 +1,209 @@
+"""Streams: the batch filter's numbers, one program, constant memory, states that go on to the bit, and learning."""
+
+import gc
+from pathlib import Path
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import numpyro.distributions as dist
+import pytest
+
+from mcfo import SMC, MarkovModel, Proposal, Series, online, simulate
+from mcfo.errors import InputError
+from mcfo.inference.summaries import weighted_quantiles
+from mcfo.models import LinearGaussian
+from mcfo.objectives import mcfo as objective_mcfo
+from mcfo.proposals import AffineGaussian, Bootstrap, LocallyOptimal
+from support.learning import FIXED, TRUTH, start
+from support.problems import vector_model
+
+KEY = jax.random.key(7)
+
+
+def stream(model, steps, *, missing=0.2):
+    """A simulated series, a share of its values missing."""
+    values = np.array(simulate(model, steps, key=jax.random.key(1))[1])
+    values[np.random.default_rng(0).random(values.shape) < missing] = np.nan
+    return values
+
+
+def answers(state, values):
+    """All outputs, one after the other, and the last state."""
+    found = []
+    for row in values:
+        state, output = online.step(state, row)
+        found.append(jax.device_get(output))
+    return state, jax.tree.map(lambda *leaves: np.stack(leaves), *found)
+
+
+def test_a_stream_agrees_with_the_batch_filter_and_compiles_once():
+    """1000 steps on the same key, single dimensions and whole steps missing: 1e-9."""
+    model = vector_model()
+    proposal, values = LocallyOptimal(model), stream(model, 1000)
+    assert np.isnan(values).all(axis=1).any()
+    state = online.init(model, proposal, key=KEY, particles=30)
+    before = online._compiled._cache_size()
+    state, found = answers(state, values)
+    assert online._compiled._cache_size() == before + 1
+    trace = SMC(30)(model, proposal, Series.from_values(values), key=KEY, history=True)
+    np.testing.assert_allclose(found.log_predictive, trace.record.log_evidence, rtol=1e-9, atol=1e-9)
+    np.testing.assert_allclose(found.ess, trace.record.ess, rtol=1e-9)
+    np.testing.assert_allclose(found.mean, trace.history.particles.mean(), rtol=1e-9, atol=1e-9)
+    last = weighted_quantiles(trace.state.latents, trace.state.log_weights, jnp.array(state.levels))
+    np.testing.assert_allclose(found.quantiles[-1], last, rtol=1e-9)
+    assert int(state.time) == 1000
+
+
+@pytest.mark.parametrize("learning", [None, online.Learning(1e-2, fixed=FIXED)], ids=["filter", "learn"])
+def test_a_restored_stream_goes_on_to_the_bit(tmp_path, learning):
+    model, proposal = start()
+    values = stream(TRUTH, 40)
+    begun = online.init(model, proposal, key=KEY, particles=20, learning=learning)
+    last, whole = answers(begun, values)
+    half, _ = answers(begun, values[:23])
+    online.save(tmp_path / "state.npz", half)
+    restored = online.restore(tmp_path / "state.npz", begun)
+    assert int(restored.time) == 23
+    again, rest = answers(restored, values[23:])
+    for one, other in zip(jax.tree.leaves(whole), jax.tree.leaves(rest), strict=True):
+        np.testing.assert_array_equal(one[23:], other)
+    assert eqx.tree_equal(last, again)
+    if learning is not None:
+        assert float(last.model.transition_matrix[0, 0]) != 0.5
+        np.testing.assert_array_equal(last.model.initial_mean, model.initial_mean)
+    # Written again, it is the same file: nothing in it depends on when or where.
+    online.save(tmp_path / "again.npz", restored)
+    assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "state.npz").read_bytes()
+
+
+def test_the_first_update_is_the_objectives_gradient():
+    """Gradient descent of rate one on one step, against the objective's loss on a series of that step."""
+    model, proposal = start()
+    learning = online.Learning(1.0, optimizer="sgd")
+    state = online.init(model, proposal, key=KEY, particles=20, learning=learning)
+    later, _ = online.step(state, 0.8)
+    series = Series.from_values([0.8])
+    loss = objective_mcfo(20, phi="dreg").loss
+    expected = eqx.filter_grad(lambda both: loss(*both, series, key=KEY)[0])((model, proposal))
+    changes = jax.tree.map(lambda new, old: old - new, (later.model, later.proposal), (model, proposal))
+    for found, wanted in zip(jax.tree.leaves(changes), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-8, atol=1e-10)
+    assert any(np.any(leaf) for leaf in jax.tree.leaves(changes[1]))
+
+
+def test_a_stream_learns():
+    """From 0.5 towards the 0.9 of the data, as a scan of the same step; what is missing teaches nothing."""
+    model, proposal = start()
+    learning = online.Learning(5e-3, fixed=(*FIXED, "model.emission_matrix", "model.emission_noise"))
+    state = online.init(model, proposal, key=KEY, particles=50, learning=learning)
+    values = jnp.asarray(stream(TRUTH, 4000, missing=0.1))
+    state, _ = jax.jit(lambda state, values: jax.lax.scan(online.step, state, values))(state, values)
+    # The emission is held at 1.0 and 0.2, so that the root lies near 0.9, not on it.
+    assert abs(float(state.model.transition_matrix[0, 0]) - 0.9) < 0.1
+    assert int(state.skipped) == 0
+    blind, _ = online.step(state, None)
+    assert eqx.tree_equal(blind.modules, state.modules)
+    assert int(blind.time) == 4001
+
+
+def _resident():
+    """MiB of this process."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * 4096 / 2**20
+
+
+@pytest.mark.parametrize("steps", [5000, pytest.param(50_000, marks=pytest.mark.slow)])
+def test_memory_does_not_grow(steps):
+    """After a warm-up, less than 10 MiB; benchmarks/stream.py measures a million steps of the command."""
+    state = online.init(TRUTH, AffineGaussian.optimal(TRUTH), key=KEY, particles=10)
+
+    def run(state, count):
+        for _ in range(count):
+            state, output = online.step(state, 0.3)
+            jax.device_get(output)
+        gc.collect()
+        return state
+
+    state = run(state, 1000)
+    before = _resident()
+    run(state, steps)
+    assert _resident() - before < 10
+
+
+class Looking(Proposal):
+    """Reads the step after its own."""
+
+    def encode(self, series):
+        return jnp.roll(series.observations, -1, axis=0)
+
+    def initial(self, prior, context):
+        return dist.Normal(context, 1.0).to_event(1)
+
+    def step(self, prior, memory, context):
+        return dist.Normal(context, 1.0).to_event(1)
+
+
+class Together(MarkovModel):
+    """Two dimensions that cannot be told apart."""
+
+    def initial(self, memory, inputs):
+        return dist.Normal(jnp.zeros(1), 1.0).to_event(1)
+
+    def transition(self, memory, inputs):
+        return dist.Normal(memory, 1.0).to_event(1)
+
+    def emission(self, memory, latent, inputs):
+        return dist.MultivariateStudentT(4.0, jnp.concatenate([latent, latent]), jnp.eye(2))
+
+
+def test_what_a_stream_cannot_do_is_refused(tmp_path):
+    model, proposal = start()
+    state = online.init(model, proposal, key=KEY, particles=5)
+    with pytest.raises(InputError, match=r"has shape \(2,\), but \(1,\)"):
+        online.step(state, [1.0, 2.0])
+    with pytest.raises(InputError, match="infinite"):
+        online.step(state, np.inf)
+    with pytest.raises(InputError, match="reads other steps"):
+        online.init(model, Looking(), key=KEY)
+    with pytest.raises(InputError, match="'fisher' looks beyond one step"):
+        online.init(model, proposal, key=KEY, learning=online.Learning(theta="fisher"))
+    with pytest.raises(ValueError, match="increasing levels"):
+        online.init(model, proposal, key=KEY, levels=[2.0])
+    together = online.init(Together(), Bootstrap(), key=KEY, particles=5)
+    assert not together.apart
+    with pytest.raises(InputError, match="cannot leave out"):
+        online.step(together, [1.0, None])
+    together, _ = online.step(together, None)
+    online.save(tmp_path / "s.npz", state, about={"seed": 1})
+    for other, about, message in (
+        (online.init(model, proposal, key=KEY, particles=6), {"seed": 1}, "particles was 5 and is 6"),
+        (state, {"seed": 2}, "seed was 1 and is 2"),
+        (online.init(vector_model(), Bootstrap(), key=KEY, particles=5), {"seed": 1}, "another model"),
+    ):
+        with pytest.raises(InputError, match=message):
+            online.restore(tmp_path / "s.npz", other, about=about)
+    (tmp_path / "s.npz").write_bytes(b"PK rubbish")
+    with pytest.raises(InputError, match="damaged"):
+        online.restore(tmp_path / "s.npz", state)
+
+
+def test_inputs_come_with_the_observation():
+    model = LinearGaussian(
+        initial_mean=0.0,
+        initial_noise=1.0,
+        transition_matrix=0.8,
+        transition_noise=0.3,
+        emission_matrix=1.0,
+        emission_noise=0.5,
+        transition_inputs=[[0.5, -0.2]],
+    )
+    inputs = np.random.default_rng(0).normal(size=(5, 2))
+    state = online.init(model, Bootstrap(), key=KEY, particles=8, inputs=2)
+    found = []
+    for row in inputs:
+        state, output = online.step(state, 0.4, inputs=row)
+        found.append(float(output.log_predictive))
+    trace = SMC(8)(model, Bootstrap(), Series.from_values(np.full(5, 0.4), inputs=inputs), key=KEY)
+    np.testing.assert_allclose(found, trace.record.log_evidence, rtol=1e-10)
