@@ -1,71 +1,14 @@
-"""What the samplers ask of a distribution beyond `sample` and `log_prob`: noise drawn at once, and partial views."""
+"""Missing values: the density of what was observed, and draws of the rest given it."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Bool, Float, Shaped, UInt
+from jaxtyping import Array, Bool
 
-from mcfo import random
 from mcfo.types import Distribution, Key, Observation, Scalar
-
-
-class NoiseShape(NamedTuple):
-    """Shape and type of the standard normal noise from which a Gaussian draw is made."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-
-
-def noise_shape(distribution: Distribution) -> NoiseShape | None:
-    """The noise that `from_noise` wants for this distribution; None if it wants a key of its own."""
-    base: Any = _base(distribution)
-    if base is None:
-        return None
-    dtype = jnp.result_type(base.loc, base.scale if type(base) is dist.Normal else base.scale_tril)
-    event_shape = distribution.event_shape  # pyright: ignore[reportAttributeAccessIssue]
-    return NoiseShape(event_shape, dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float))
-
-
-def draw_noise(noise: NoiseShape | None, particles: int, *, key: Key) -> Shaped[Array, "particles ..."]:
-    """Noise for all particles: one draw where the distribution is Gaussian, otherwise a key for each particle.
-
-    A key for each particle costs a hash for each before the first number is drawn.
-    """
-    if noise is None:
-        return jax.random.split(key, particles)
-    return random.normal(key, (particles, *noise.shape), noise.dtype)
-
-
-def draw_words(noise: NoiseShape | None, particles: int, *, key: Key) -> Shaped[Array, "particles ..."]:
-    """The random bits of `draw_noise`: to be drawn for several steps in a loop that does nothing else, which is faster,
-    and made numbers of by `noise_from_words` after it."""
-    if noise is None:
-        return random.split(key, particles)
-    return random.normal_words(key, (particles, *noise.shape), noise.dtype)
-
-
-def noise_from_words(noise: NoiseShape, words: UInt[Array, "..."]) -> Float[Array, "..."]:
-    """What `draw_noise` draws, as many as there are words."""
-    return random.normal_from_words(words, noise.dtype)
-
-
-def from_noise(distribution: Distribution, noise: Shaped[Array, "..."]) -> Array:
-    """One draw, g(noise): differentiable in the parameters of a Gaussian."""
-    base = _base(distribution)
-    if base is None:
-        return distribution.sample(noise)
-    if type(base) is dist.Normal:
-        return base.loc + base.scale * noise  # pyright: ignore[reportOperatorIssue, reportReturnType]
-    return base.loc + base.scale_tril @ noise
-
-
-def is_reparameterized(distribution: Any) -> bool:
-    """Whether draws are differentiable functions of the parameters: `has_rsample`, as in numpyro and PyTorch."""
-    return _base(distribution) is not None or bool(getattr(distribution, "has_rsample", False))
 
 
 def observed_log_prob(
@@ -111,13 +54,6 @@ def fill(distribution: Any, drawn: Array, value: Observation, observed: Bool[Arr
 
 def _covariance(normal: Any) -> Array:
     return normal.scale_tril @ normal.scale_tril.T
-
-
-def _base(distribution: Any) -> Any:
-    """The Gaussian whose standard noise makes a draw of the distribution; None if there is none."""
-    if type(distribution) is dist.Independent:
-        return distribution.base_dist if type(distribution.base_dist) is dist.Normal else None
-    return distribution if type(distribution) in (dist.Normal, dist.MultivariateNormal) else None
 
 
 def _marginal_normal_log_prob(normal: Any, value: Observation, observed: Bool[Array, " dimensions"]) -> Scalar:

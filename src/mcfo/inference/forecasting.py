@@ -16,9 +16,12 @@ from mcfo.models.base import Model
 from mcfo.models.simulation import Path, continued
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
-from mcfo.smc.filter import SMC, split_first
-from mcfo.smc.frames import frames, step_key
+from mcfo.smc.filter import SMC
+from mcfo.smc.noise import step_key
 from mcfo.smc.resampling import draw_indices, systematic_indices
+from mcfo.smc.step import Outcome
+from mcfo.smc.step_scan import frames, split_first, step_scan
+from mcfo.smc.trace import State
 from mcfo.types import Key, Memory, Scalar
 
 _TAG = 0x666F7265
@@ -150,36 +153,26 @@ def rolling(
 
     - `origins`: True at place t where a forecast given x_1:t is wanted.
     """
-    steps = frames(proposal, series)
-    targets = _padded(series, steps, horizon)
-    first, rest = split_first(steps)
-    dtype = _score_dtype(model, proposal, sampler, first, key)
+    targets = _padded(series, frames(proposal, series), horizon)
 
-    def scores(begin: Any, time: Any, frame: Frame) -> Rolling:
-        ahead = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, time, horizon), targets)
-        own = jax.random.fold_in(step_key(key, frame), _ROLLING_TAG)
-        return _rolling_forecast(model, begin, ahead, draws, own, dtype)
+    def visit(before: State | None, outcome: Outcome, frame: Frame, extra: Any) -> tuple[Rolling, Scalar]:
+        index, wanted = extra
 
-    def nothing() -> Rolling:
-        shape = jax.eval_shape(lambda: scores(None, 0, first))
-        return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), shape)
+        def scores() -> Rolling:
+            ahead = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, index, horizon), targets)
+            own = jax.random.fold_in(step_key(key, frame), _ROLLING_TAG)
+            return _rolling_forecast(model, before, ahead, draws, own, outcome.increment.dtype)
 
-    def body(state: Any, given: Any) -> tuple[Any, tuple[Rolling, Scalar]]:
-        frame, time, wanted = given
-        found = jax.lax.cond(wanted, lambda: scores(state, time, frame), nothing)
-        state, record = sampler.step(model, proposal, state, frame, key=key)
-        return state, (found, record.log_evidence)
+        def nothing() -> Rolling:
+            return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(scores))
 
-    begun = jax.lax.cond(origins[0], lambda: scores(None, 0, first), nothing)
-    state, record = sampler.init(model, proposal, first, key=key)
-    later = (rest, jnp.arange(1, series.steps), origins[1:])
-    _, (found, increments) = jax.lax.scan(body, state, later)
-    found, increments = jax.tree.map(
-        lambda one, many: jnp.concatenate([one[None], many]), (begun, record.log_evidence), (found, increments)
-    )
+        return jax.lax.cond(wanted, scores, nothing), outcome.increment
+
+    extras = jnp.arange(series.steps), origins
+    _, (forecasts, increments) = step_scan(sampler, model, proposal, series, visit, key=key, extras=extras)
     # One step ahead, the filter knows the predictive density better than the draws do.
-    one_ahead = jnp.where(jnp.isnan(found.log_score[:, 0]), jnp.nan, increments)
-    return eqx.tree_at(lambda r: r.log_score, found, found.log_score.at[:, 0].set(one_ahead))
+    one_ahead = jnp.where(jnp.isnan(forecasts.log_score[:, 0]), jnp.nan, increments)
+    return eqx.tree_at(lambda r: r.log_score, forecasts, forecasts.log_score.at[:, 0].set(one_ahead))
 
 
 def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
@@ -194,10 +187,6 @@ def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
         lengthen(steps.inputs, mode="edge"),
         lengthen(series.mask()),
     )
-
-
-def _score_dtype(model: Model, proposal: Proposal, sampler: SMC, frame: Frame, key: Key) -> Any:
-    return jax.eval_shape(lambda: sampler.init(model, proposal, frame, key=key))[1].log_evidence.dtype
 
 
 def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key: Key, dtype: Any) -> Rolling:

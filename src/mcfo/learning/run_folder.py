@@ -248,8 +248,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "name": objective.name,
             "theta": describe(objective.theta),
             "phi": describe(objective.phi),
-            "frugal": objective.frugal,
-            "window": objective.window,
+            "backward": describe(objective.backward),
         },
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in _OF_DATA if about.get(name) is not None},

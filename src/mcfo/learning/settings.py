@@ -89,8 +89,8 @@ class Settings:
     - `select`: which parameters the run ends with: "best" on the validation data, "average", or "last". By default
       "best" where there are validation data and "average" where there are none.
     - `devices`: how many devices share a batch; by default as many as divide it.
-    - `window`: how many steps a gradient that crosses time goes back, as an objective's
-      [`in_windows`][mcfo.Objective.in_windows]; None leaves the objective as it is.
+    - `window`: how many steps a gradient that crosses time goes back, `Reverse(window=...)`; None leaves the objective
+      unchanged.
     - `buckets`: into how many groups of similar lengths series go at most, so that each update pads little; each is
       compiled for itself. By default up to 4, where they pay.
     """

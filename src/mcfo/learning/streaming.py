@@ -25,9 +25,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.data.npz import load_arrays, write_npz
 from mcfo.errors import InputError
-from mcfo.gradients.lanes import Lane, guard_of, terms
-from mcfo.gradients.moves import Data
-from mcfo.gradients.names import rule_by_name
+from mcfo.gradients.registry import rule_by_name
+from mcfo.gradients.replay import Lane, Replay, Taken
 from mcfo.gradients.rules import StepRule
 from mcfo.inference.summaries import LEVELS, Summary, checked_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
@@ -36,10 +35,11 @@ from mcfo.models.base import Model
 from mcfo.objectives.objective import Estimator, Objective
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
-from mcfo.smc.checks import check_arguments, check_fit
-from mcfo.smc.filter import SMC, Outcome, first_step, next_step
-from mcfo.smc.frames import frame_at, frames, step_key
-from mcfo.smc.keys import keys_of
+from mcfo.smc.compatibility import check_arguments, check_fit
+from mcfo.smc.filter import SMC
+from mcfo.smc.noise import step_keys
+from mcfo.smc.step import Outcome, take_step
+from mcfo.smc.step_scan import frame_at, frames
 from mcfo.smc.trace import Record
 from mcfo.smc.trace import State as FilterState
 from mcfo.types import Key, Scalar, is_known
@@ -123,7 +123,7 @@ def init(
         mask = jnp.ones(dimensions if apart else 1, bool)
         frame = _frame(proposal, jnp.zeros(dimensions), mask, given, jnp.zeros((), jnp.int32))
         fit = check_fit(model, proposal, frame)
-        return first_step(sampler, model, proposal, frame, keys_of(step_key(key, frame)), fit).state
+        return take_step(sampler, model, proposal, None, frame, step_keys(key, frame), fit.initial).state
 
     try:
         shapes, apart = eqx.filter_eval_shape(begin, key, True), True
@@ -170,17 +170,17 @@ def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) ->
     mask = observed if state.apart else jnp.all(observed)[None]
     model, proposal, key = state.model, state.proposal, state.key
     frame = _frame(proposal, values, mask, inputs, state.time)
-    fit, keys = check_fit(model, proposal, frame), keys_of(step_key(key, frame))
+    fit, keys = check_fit(model, proposal, frame), step_keys(key, frame)
 
     def after(outcome: Outcome, first: bool) -> tuple[FilterState, Record, Any]:
         gradients = _gradients(state, values, mask, inputs, outcome, first)
         return outcome.state, outcome.record, gradients
 
     def begin() -> tuple[FilterState, Record, Any]:
-        return after(first_step(state.sampler, model, proposal, frame, keys, fit), True)
+        return after(take_step(state.sampler, model, proposal, None, frame, keys, fit.initial), True)
 
     def go_on() -> tuple[FilterState, Record, Any]:
-        return after(next_step(state.sampler, model, proposal, state.filter, frame, keys, fit), False)
+        return after(take_step(state.sampler, model, proposal, state.filter, frame, keys, fit.step), False)
 
     filtered, record, gradients = jax.lax.cond(state.time == 0, begin, go_on)
     levels = jnp.asarray(state.levels, float)
@@ -205,14 +205,16 @@ def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: O
     if objective.phi is not None and any(map(eqx.is_inexact_array, jax.tree.leaves(state.proposal))):
         lanes = (*lanes, Lane(objective.phi.rule, False, True))
     learned, rest = split(state.modules, state.learning.fixed)
-    batch = jax.tree.map(lambda array: array[None], outcome.move)
+    remaining = jnp.ones((), jnp.int32)
 
     def surrogate(learned: Any) -> Scalar:
         modules: Modules = eqx.combine(learned, rest)
-        frame = _frame(modules.proposal, values, mask, inputs, state.time)
-        now = Data(jax.tree.map(lambda array: array[None], frame), jnp.ones(1, jnp.int32))
-        both = modules.model, modules.proposal
-        return -terms(lanes, *both, now, batch, state.key, first=first, guard=guard_of(*both))
+        taken = Taken(_frame(modules.proposal, values, mask, inputs, state.time), outcome.draw, remaining)
+        replays = [Replay(lane, modules.model, modules.proposal, state.key) for lane in lanes]
+        if first:
+            return -sum((replay.first(taken)[0] for replay in replays), start=jnp.zeros(()))
+        several = jax.tree.map(lambda array: array[None], taken)
+        return -sum((replay.rest(several, None)[0] for replay in replays), start=jnp.zeros(()))
 
     return jax.grad(surrogate)(learned)
 

@@ -16,6 +16,7 @@ from jaxtyping import Array, Float
 
 from mcfo.data.batching import Batches, Buckets, as_buckets
 from mcfo.errors import InputError
+from mcfo.gradients.backward import Reverse
 from mcfo.gradients.rules import DEVICES
 from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores
 from mcfo.learning.devices import choose_devices, everywhere, make_mesh
@@ -25,7 +26,7 @@ from mcfo.learning.settings import Settings
 from mcfo.learning.step import State, compiled, make_chunk, over_seeds
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
-from mcfo.smc.checks import check_arguments
+from mcfo.smc.compatibility import check_arguments
 from mcfo.smc.pimh import PIMH
 
 _EVALUATION_TAG = 0x6576616C
@@ -291,7 +292,7 @@ def _checked(
     check_arguments(modules.model, modules.proposal, jax.eval_shape(lambda: jax.random.key(0)))
     try:
         if settings.window is not None:
-            objective = objective.in_windows(settings.window)
+            objective = objective.with_backward(Reverse(window=settings.window))
         for batch in data:
             objective.check(modules.model, modules.proposal, batch)
     except ValueError as error:

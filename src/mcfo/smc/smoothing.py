@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from mcfo.missing import observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.series import Series
-from mcfo.smc.checks import whole_number
+from mcfo.smc.compatibility import whole_number
 from mcfo.smc.resampling import draw_indices
 from mcfo.smc.trace import History, Particles, Trace
 from mcfo.smc.weights import normalize, uniform_log_weights
