@@ -20,7 +20,6 @@ from mcfo.cli.common import (
     read_options,
     read_values,
 )
-from mcfo.cli.programs import programs_folder
 
 
 def fit(
@@ -210,7 +209,6 @@ def _learn(
 
     from mcfo.learning.fit import fit as learn
     from mcfo.learning.progress import Listener, ProgressBar, TensorBoard
-    from mcfo.learning.traced import keeping_traced
 
     console = Console()
     listener: Listener = ProgressBar(console)
@@ -218,17 +216,16 @@ def _learn(
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
     console.print(f"{len(series_list)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
-    with keeping_traced(programs_folder()):
-        return learn(
-            start.model,
-            start.proposal,
-            series_list,
-            objective=objective,
-            validation=held_out,
-            out=out,
-            listener=listener,
-            **options,
-        )
+    return learn(
+        start.model,
+        start.proposal,
+        series_list,
+        objective=objective,
+        validation=held_out,
+        out=out,
+        listener=listener,
+        **options,
+    )
 
 
 def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> None:

@@ -197,14 +197,6 @@ class Settings:
             made = optax.chain(made, RATES[self.rates]())
         return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
 
-    def optimizer_facts(self) -> dict[str, Any] | None:
-        """Everything that [`transformation`][mcfo.Settings.transformation] reads; None of one that was made in
-        Python, of which nothing is known."""
-        names = (
-            "optimizer", "learning_rate", "optimizer_options", "schedule", "schedule_options", "rates", "clip", "steps",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names} if isinstance(self.optimizer, str) else None
-
     def as_data(self) -> dict[str, Any]:
         """What goes into config.json."""
         data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}

@@ -70,9 +70,7 @@ class Trainer:
         fixed, static = eqx.partition(self._rest, eqx.is_array)
         self._seeds = everywhere(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
         self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, self.data)
-        self._chunk = make_chunk(
-            self.objective, self._optimizer, static, settings.averaged_from, self._mesh, settings.optimizer_facts()
-        )
+        self._chunk = make_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh)
         self._validate = None if self.validation is None else self._make_validation(self.validation, static)
         self._watch = None if watch is None else _make_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
