@@ -12,7 +12,7 @@ import pytest
 
 from mcfo import SMC, MarkovModel, Proposal, Series, online, simulate
 from mcfo.errors import InputError
-from mcfo.inference.summaries import weighted_quantiles
+from mcfo.inference.quantiles import weighted_quantiles
 from mcfo.models import LinearGaussian
 from mcfo.objectives import mcfo as objective_mcfo
 from mcfo.proposals import AffineGaussian, Bootstrap, LocallyOptimal

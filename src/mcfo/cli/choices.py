@@ -20,8 +20,8 @@ def read_data(
     """The series to learn from, as a table, and those that are held out; `model` is one of the catalogue."""
     from mcfo.catalogue.registry import entry
     from mcfo.data.column_layout import Usual
+    from mcfo.data.run_columns import timed
     from mcfo.data.tables import read_series
-    from mcfo.learning.run_data import timed
 
     able = model is not None and entry(model).gaps
     table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)

@@ -29,7 +29,7 @@ from mcfo.gradients.lanes import Lane, guard_of, terms
 from mcfo.gradients.moves import Data
 from mcfo.gradients.names import rule_by_name
 from mcfo.gradients.rules import StepRule
-from mcfo.inference.summaries import LEVELS, Summary, checked_levels
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model

@@ -19,8 +19,8 @@ from mcfo.errors import InputError
 from mcfo.gradients.rules import DEVICES
 from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores
 from mcfo.learning.devices import choose_devices, everywhere, make_mesh
-from mcfo.learning.fitted import Fitted, SeedFit
 from mcfo.learning.parameters import Modules, finite_or_none, named_arrays, split
+from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.step import State, compiled, make_chunk, over_seeds
 from mcfo.objectives.objective import Objective
