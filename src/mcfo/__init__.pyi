@@ -6,6 +6,7 @@ __all__: list[str]
 from mcfo import inference as inference
 from mcfo import models as models
 from mcfo import objectives as objectives
+from mcfo import online as online
 from mcfo import proposals as proposals
 from mcfo import resampling as resampling
 from mcfo import rules as rules

@@ -89,10 +89,11 @@ def usual_rates(model: str, own: bool) -> str:
 
 def make_objective(name: str, particles: int, rules: dict[str, str], options: dict[str, str]) -> Any:
     """The objective of this name; `rules` as far as it leaves the choice and `options` do not choose."""
-    from mcfo.objectives.named import OBJECTIVES, by_name
+    from mcfo.objectives.named import OBJECTIVES, by_name, needs_particles
 
-    known: dict[str, Any] = {"particles": particles} if name != "elbo" else {}
+    known: dict[str, Any] = {}
     if name in OBJECTIVES:
+        known |= {"particles": particles} if needs_particles(name) else {}
         takes = inspect.signature(OBJECTIVES[name]).parameters
         known |= {side: rule for side, rule in rules.items() if side in takes}
     try:

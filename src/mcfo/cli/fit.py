@@ -151,14 +151,13 @@ def fit(
             table, held_out = read_data(data, validation, holdout, columns_asked, irregular, None if own else model)
             series_list = table.series_list
             gaps = table.unit is not None
-            start = make_start(
-                model, proposal, own, asked["model"], series_list, gaps, bootstrap=objective == "bootstrap"
-            )
+            chosen = make_objective(objective, particles, usual_rules(model, own, window), asked["objective"])
+            start = make_start(model, proposal, own, asked["model"], series_list, gaps, bootstrap=chosen.prior_proposal)
             fitted = _learn(
                 start,
                 series_list,
                 held_out,
-                make_objective(objective, particles, usual_rules(model, own, window), asked["objective"]),
+                chosen,
                 out=out,
                 tensorboard=tensorboard,
                 about={

@@ -176,7 +176,9 @@ def make_dataset(
     variables = {}
     for name in found[0]:
         dimensions = _DIMENSIONS[name]
-        arrays = [np.asarray(one[name], bool if name == "finite" else float) for one in found]
+        arrays = [
+            array if array.dtype == bool else array.astype(float) for array in (np.asarray(one[name]) for one in found)
+        ]
         if "time" in dimensions:
             arrays = [_lengthened(array, longest) for array in arrays]
         variables[name] = (dimensions, np.stack(arrays), {"long_name": MEANINGS[name]})
@@ -218,7 +220,7 @@ def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
         renamed = dataset[[name]].rename({name: new_name, "particle": "draw"}).expand_dims(chain=[0])
         return renamed.transpose("chain", "draw", ...)
 
-    future = dataset.attrs.get("kind") == "forecast"
+    future = "observation" not in dataset
     return {
         "posterior": group("latent_draws", "state"),
         "predictions" if future else "posterior_predictive": group("observation_draws", "observation"),

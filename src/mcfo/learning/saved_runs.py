@@ -238,7 +238,7 @@ class _Parts(NamedTuple):
             name=str(nested(config, "model", "name")),
             own_model=own if isinstance(own, bool) else None,
             own_proposal=nested(config, "proposal", "own") is True,
-            bootstrap=nested(config, "proposal", "class") == "Bootstrap",
+            bootstrap=nested(config, "proposal", "class") == Bootstrap.__name__,
             options=options if isinstance(options, dict) else {},
             seeds=seeds,
             dimensions=dimensions,

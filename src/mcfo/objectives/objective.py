@@ -56,6 +56,7 @@ class Objective(eqx.Module):
 
     - `theta`: how the model learns. The value is the bound of its sampler.
     - `phi`: how the proposal learns; None if it does not.
+    - `prior_proposal`: whether the proposal must be the model's own prior, `Bootstrap()`.
     - `frugal`: spend time to save memory: gradients of rules that stay within the step are accumulated in the filter's
       scan, in memory that does not grow with the length of the series; others go through each step again on the way
       back. By default the former are, where the problem is large, and the latter are not. An accumulated gradient has
@@ -70,6 +71,7 @@ class Objective(eqx.Module):
     theta: Estimator
     phi: Estimator | None
     name: str = eqx.field(static=True)
+    prior_proposal: bool = eqx.field(static=True)
     frugal: bool | None = eqx.field(static=True)
     window: int | None = eqx.field(static=True)
     shares_run: bool = eqx.field(static=True)
@@ -81,10 +83,12 @@ class Objective(eqx.Module):
         phi: Estimator | None = None,
         *,
         name: str = "objective",
+        prior_proposal: bool = False,
         frugal: bool | None = None,
         window: int | None = None,
     ):
         self.theta, self.phi, self.name, self.frugal = theta, phi, name, frugal
+        self.prior_proposal = prior_proposal
         self.window = None if window is None else _check_window(window)
         check_instance(theta, Estimator, "theta", "Use Estimator(SMC(100), FilterScore())")
         _check_side(theta.rule, "theta")
@@ -96,7 +100,14 @@ class Objective(eqx.Module):
 
     def in_windows(self, window: int | None) -> Objective:
         """The same objective, with gradients that go back no further than a window."""
-        return Objective(self.theta, self.phi, name=self.name, frugal=self.frugal, window=window)
+        return Objective(
+            self.theta,
+            self.phi,
+            name=self.name,
+            prior_proposal=self.prior_proposal,
+            frugal=self.frugal,
+            window=window,
+        )
 
     @property
     def runs(self) -> int:
@@ -115,10 +126,10 @@ class Objective(eqx.Module):
 
     def check(self, model: Model, proposal: Proposal, batch: Series) -> None:
         """Refuses a model and a proposal that a rule cannot learn, before anything runs."""
-        if self.name == "bootstrap" and not isinstance(proposal, Bootstrap):
+        if self.prior_proposal and not isinstance(proposal, Bootstrap):
             raise ValueError(
-                f"bootstrap() filters with the model's own prior, but got the proposal {type(proposal).__name__}. Give "
-                "Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
+                f"{self.name}() filters with the model's own prior, but got the proposal {type(proposal).__name__}. "
+                "Give Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
             )
         _check_rules(self, model, proposal, _as_batch(batch))
 
