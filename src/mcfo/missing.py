@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool
 
+from mcfo.errors import PartlyMissingError
 from mcfo.types import Distribution, Key, Observation, Scalar
 
 
@@ -28,7 +29,7 @@ def observed_log_prob(
         return _marginal_normal_log_prob(distribution, value, observed)
     if value.shape == (1,):
         return jnp.where(observed[0], distribution.log_prob(value), 0.0)
-    raise ValueError(
+    raise PartlyMissingError(
         f"Some dimensions of some observations are missing, and {type(distribution).__name__} cannot leave them out. "
         "Return an emission that factorizes, `Distribution(...).to_event(1)`, or a MultivariateNormal; or mask whole "
         "steps."

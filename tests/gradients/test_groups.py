@@ -11,7 +11,7 @@ import mcfo
 from mcfo import stack
 from mcfo.gradients import groups
 from mcfo.gradients.early import early
-from mcfo.gradients.lanes import Lane
+from mcfo.gradients.replay import Lane
 from mcfo.gradients.reverse import in_reverse
 from support.gradients import flat, off_optimum
 from support.problems import data, scalar_model

@@ -195,12 +195,12 @@ def _over_steps(
 
     Particles, weights and, with `carries`, the lanes' memories continue from block to block; gradients do not.
     """
-    modules = eqx.combine(live, constant)
-    steps, remaining = batch_frames(modules[1], batch), remaining_steps(batch)
-    source = draw_source(sampler, *modules, batch, steps, key)
+    model, proposal = eqx.combine(live, constant)
+    steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
+    source = draw_source(sampler, model, proposal, batch, steps, key)
     # A network's densities at a single step are the sampler's own numbers, which XLA then computes once. Stand-ins for
     # zero-weight particles are other numbers, so they are taken only where such a particle appeared.
-    shared = size == 1 and not carries and has_networks(*modules)
+    shared = size == 1 and not carries and has_networks(model, proposal)
 
     def gradient(first: Taken | None, rest: Taken | None, strands: Any) -> tuple[Gradient, Any]:
         arguments = live, _contexts(first), _contexts(rest)

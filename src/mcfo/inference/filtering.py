@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
-from mcfo.models.base import Model
-from mcfo.models.simulation import emission_mean
+from mcfo.inference.datasets import Draws, Progress, dataset_of, named, state_arrays
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
+from mcfo.models.base import Model, emission_mean
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import check_arguments, check_series
@@ -24,16 +25,12 @@ from mcfo.smc.trace import Record, State
 from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, Memory
 
+if TYPE_CHECKING:
+    import xarray
+
 _PREDICTION_TAG = 0x70726576
 """Keeps the random numbers of predictions apart from the filter's."""
 _DRAW_TAG = 0x6B657074
-
-
-class Draws(eqx.Module):
-    """Equally weighted draws of states and observations, flat; the time is in front."""
-
-    latents: Float[Array, "*steps draws latent"]
-    observations: Float[Array, "*steps draws dimensions"]
 
 
 class Filtered(eqx.Module):
@@ -118,3 +115,35 @@ def _predict(model: Model, before: State | None, frame: Frame, particles: int, k
     keys = jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), particles)
     memory = model.start(frame.inputs) if before is None else before.memory
     return jax.vmap(one, in_axes=(None if before is None else 0, 0))(memory, keys)
+
+
+def filter(
+    model: Model,
+    proposal: Proposal,
+    data: Any,
+    *,
+    particles: int = 1000,
+    levels: Sequence[float] = LEVELS,
+    draws: int = 0,
+    seed: int = 0,
+    progress: Progress = iter,
+) -> xarray.Dataset:
+    """p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step of every series: means and quantiles, ESS, log evidence.
+
+    **Arguments:**
+
+    - `data`: a CSV or NPZ file, what [`read_series`][] read, one [`Series`][] or several, or an array with NaN for
+      what is missing.
+    - `particles`: of the filter.
+    - `levels`: of the quantiles.
+    - `draws`: how many are kept beside the summaries, for ArviZ; those of different steps are not connected.
+    - `seed`: of all random numbers.
+    """
+
+    def one(series: Series) -> dict[str, Any]:
+        result = filter_series(
+            model, proposal, series, key=jax.random.key(seed), sampler=SMC(particles), levels=levels, draws=draws
+        )
+        return state_arrays(result.latent, result.predicted, result.record, result.draws)
+
+    return dataset_of("filter", named(data), one, levels, {"particles": particles, "seed": seed}, progress)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.inference.filtering import Draws
-from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
+from mcfo.inference.datasets import Draws, Progress, dataset_of, named, state_arrays
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
 from mcfo.missing import fill, impute
-from mcfo.models.base import MarkovModel, Model
-from mcfo.models.simulation import emission_mean
+from mcfo.models.base import MarkovModel, Model, emission_mean
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import check_arguments, check_series
@@ -26,6 +27,9 @@ from mcfo.smc.step_scan import frames, join_first, split_first, step_scan
 from mcfo.smc.trace import Record, State
 from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, Memory
+
+if TYPE_CHECKING:
+    import xarray
 
 _TAG = 0x66696C6C
 """Keeps the random numbers of observations apart from those of filter and smoother."""
@@ -167,3 +171,44 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
     last = draw_indices(state.log_weights, paths, key=of_last)
     latents, observations, means = jax.lax.scan(back, last, (saved, ancestors), reverse=True)[1]
     return _Paths(latents, observations, means, record)
+
+
+def smooth(
+    model: Model,
+    proposal: Proposal,
+    data: Any,
+    *,
+    particles: int = 1000,
+    paths: int = 500,
+    levels: Sequence[float] = LEVELS,
+    draws: int = 0,
+    seed: int = 0,
+    progress: Progress = iter,
+) -> xarray.Dataset:
+    """p(z_t | x_1:T) for every step of every series, and the law of another x_t; `filled` has the means of what was
+    missing in its place, whose intervals are the observation's quantiles.
+
+    **Arguments:**
+
+    - `particles`: of the filter; all of them are kept at every step.
+    - `paths`: drawn backwards through them.
+    - `draws`: how many paths are kept beside the summaries, for ArviZ.
+    - `data`, `levels`, `seed`: as those of `filter`.
+    """
+
+    def one(series: Series) -> dict[str, Any]:
+        result = smooth_series(
+            model,
+            proposal,
+            series,
+            key=jax.random.key(seed),
+            sampler=SMC(particles),
+            paths=paths,
+            levels=levels,
+            draws=draws,
+        )
+        filled = np.where(np.asarray(series.mask()), series.observations, result.observed.mean)
+        return {**state_arrays(result.latent, result.observed, result.record, result.draws), "filled": filled}
+
+    about = {"particles": particles, "paths": paths, "seed": seed}
+    return dataset_of("smooth", named(data), one, levels, about, progress)

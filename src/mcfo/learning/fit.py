@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mcfo.learning.fitted import Fitted, results_of
 from mcfo.learning.parameters import Modules
 from mcfo.learning.progress import Listener, Silent
+from mcfo.learning.results import Fitted, results_of
 from mcfo.learning.run_folder import RunFolder, make_config
 from mcfo.learning.settings import Settings
 from mcfo.learning.trainer import Trainer

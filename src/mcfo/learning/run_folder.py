@@ -17,7 +17,7 @@ import numpy as np
 from mcfo.data.batching import Buckets, steps_of
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
-from mcfo.files import write_atomically
+from mcfo.files import read_json, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
 from mcfo.learning.parameters import describe, digest, named_arrays
 from mcfo.learning.step import State
@@ -160,19 +160,6 @@ def _lock(path: Path) -> IO[bytes]:
             f"Another process is learning in {path.parent}. Wait for it, or choose another folder."
         ) from error
     return file
-
-
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__}, but an object is wanted.")
-    return content
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:

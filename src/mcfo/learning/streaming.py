@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +24,12 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.data.npz import load_arrays, write_npz
-from mcfo.errors import InputError
-from mcfo.gradients.registry import rule_by_name
+from mcfo.errors import InputError, PartlyMissingError
 from mcfo.gradients.replay import Lane, Replay, Taken
-from mcfo.gradients.rules import StepRule
-from mcfo.inference.summaries import LEVELS, Summary, checked_levels
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
-from mcfo.learning.settings import Settings
+from mcfo.learning.settings import Learning
 from mcfo.models.base import Model
-from mcfo.objectives.objective import Estimator, Objective
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import check_arguments, check_fit
@@ -127,9 +124,7 @@ def init(
 
     try:
         shapes, apart = eqx.filter_eval_shape(begin, key, True), True
-    except ValueError as error:
-        if "cannot leave them out" not in str(error):
-            raise
+    except PartlyMissingError:
         shapes, apart = eqx.filter_eval_shape(begin, key, False), False
     empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     zero = jnp.zeros((), jnp.int32)
@@ -325,38 +320,3 @@ def _as_data(text: str) -> dict[str, Any]:
     except ValueError:
         found = {}
     return found if isinstance(found, dict) else {}
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How a stream teaches the model and the proposal: an update after every observation.
-
-    The rules must be of one step, as the paper's are: the gradient of step t is that of its own term, with the
-    particles as they came. Of a model that is not Markov, gradients are truncated to the step. Particles that were
-    drawn with earlier parameters live on, so that rates should be small. An update that is not finite is skipped and
-    counted; a step of which nothing was observed teaches nothing.
-
-    - `optimizer`: of optax, by name.
-    - `theta`, `phi`: rules, by name.
-    - `fixed`: what is not learned, as in [`Settings`][].
-    """
-
-    learning_rate: float = 1e-3
-    optimizer: str = "adam"
-    theta: str = "filter-score"
-    phi: str = "dreg"
-    fixed: tuple[str, ...] = ()
-
-    def transformation(self) -> optax.GradientTransformation:
-        return Settings(optimizer=self.optimizer, learning_rate=self.learning_rate).transformation()
-
-    def objective(self, sampler: SMC) -> Objective:
-        """The two rules; refuses those that look beyond a step."""
-        theta, phi = rule_by_name(self.theta, "theta"), rule_by_name(self.phi, "phi")
-        for rule in (theta, phi):
-            if not isinstance(rule, StepRule) or rule.flow.latents == "all":
-                raise InputError(
-                    f"The rule {rule.name!r} looks beyond one step, but a stream learns from each step alone. Use "
-                    "'filter-score' for theta, and 'dreg', 'reparameterized' or 'inclusive-kl' for phi."
-                )
-        return Objective(Estimator(sampler, theta), Estimator(sampler, phi))

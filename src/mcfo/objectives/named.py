@@ -171,7 +171,7 @@ def bootstrap(
 ) -> Objective:
     """The prior as proposal, and the filter score for theta. Gordon, Salmond and Smith (1993)."""
     estimator = Estimator(SMC(particles, resampling, criterion), rule_by_name(theta, "theta"))
-    return Objective(estimator, None, name="bootstrap", backward=backward)
+    return Objective(estimator, None, name="bootstrap", prior_proposal=True, backward=backward)
 
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
@@ -183,13 +183,18 @@ def by_name(name: str, **options: Any) -> Objective:
     """An objective from its name, as the command line has it: `objective("mcfo", particles=100, phi="dreg")`."""
     if name not in OBJECTIVES:
         raise ValueError(f"There is no objective {name!r}. {nearest(str(name), OBJECTIVES)}")
-    known = list(inspect.signature(OBJECTIVES[name]).parameters)
+    known = inspect.signature(OBJECTIVES[name]).parameters
     for option in options:
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}. {nearest(option, known)}")
-    if "particles" not in options and name != "elbo":
+    if "particles" not in options and needs_particles(name):
         raise ValueError(f"{name} needs a number of particles: by_name({name!r}, particles=100).")
     return OBJECTIVES[name](**options)
+
+
+def needs_particles(name: str) -> bool:
+    """Whether the objective of this name has no number of particles of its own."""
+    return inspect.signature(OBJECTIVES[name]).parameters["particles"].default is inspect.Parameter.empty
 
 
 def _both(sampler: Sampler, rule: Rule, name: str, backward: Backward | None) -> Objective:

@@ -56,6 +56,7 @@ class Objective(eqx.Module):
 
     - `theta`: how the model learns. The value is the bound of its sampler.
     - `phi`: how the proposal learns; None if it does not.
+    - `prior_proposal`: whether the proposal must be the model's own prior, `Bootstrap()`.
     - `backward`: how the rules' surrogates are differentiated, [`Accumulated`][] or [`Reverse`][]; None chooses by the
       size of the problem.
 
@@ -66,6 +67,7 @@ class Objective(eqx.Module):
     theta: Estimator
     phi: Estimator | None
     name: str = eqx.field(static=True)
+    prior_proposal: bool = eqx.field(static=True)
     backward: Backward | None
     shares_run: bool = eqx.field(static=True)
     shares_rule: bool = eqx.field(static=True)
@@ -76,9 +78,11 @@ class Objective(eqx.Module):
         phi: Estimator | None = None,
         *,
         name: str = "objective",
+        prior_proposal: bool = False,
         backward: Backward | None = None,
     ):
         self.theta, self.phi, self.name, self.backward = theta, phi, name, backward
+        self.prior_proposal = prior_proposal
         if backward is not None:
             check_instance(backward, Backward, "backward", "Use Accumulated(), Reverse(window=100), or None")
         check_instance(theta, Estimator, "theta", "Use Estimator(SMC(100), FilterScore())")
@@ -91,7 +95,7 @@ class Objective(eqx.Module):
 
     def with_backward(self, backward: Backward | None) -> Objective:
         """The same objective, differentiated in another way."""
-        return Objective(self.theta, self.phi, name=self.name, backward=backward)
+        return Objective(self.theta, self.phi, name=self.name, prior_proposal=self.prior_proposal, backward=backward)
 
     @property
     def runs(self) -> int:
@@ -110,10 +114,10 @@ class Objective(eqx.Module):
 
     def check(self, model: Model, proposal: Proposal, batch: Series) -> None:
         """Refuses a model and a proposal that a rule cannot learn, before anything runs."""
-        if self.name == "bootstrap" and not isinstance(proposal, Bootstrap):
+        if self.prior_proposal and not isinstance(proposal, Bootstrap):
             raise ValueError(
-                f"bootstrap() filters with the model's own prior, but got the proposal {type(proposal).__name__}. Give "
-                "Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
+                f"{self.name}() filters with the model's own prior, but got the proposal {type(proposal).__name__}. "
+                "Give Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
             )
         _check_rules(self, model, proposal, _as_batch(batch))
 

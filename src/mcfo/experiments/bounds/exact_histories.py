@@ -8,7 +8,7 @@ L_t^K = E log R_t.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
