@@ -8,7 +8,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from mcfo.missing import draw_noise, from_noise, impute, observed_log_prob
+from mcfo.missing import draw_noise, from_noise, impute, log_prob, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
@@ -297,7 +297,7 @@ def draw(
     density = law if density is None else density
     emission = model.emission(memory, latent, frame.inputs)
     log_emission = observed_log_prob(emission, frame.observation, frame.observed)
-    log_prior, log_proposal = prior.log_prob(latent), density.log_prob(latent)
+    log_prior, log_proposal = log_prob(prior, latent), log_prob(density, latent)
     log_joint = log_prior + log_emission
     log_weight = log_emission if density is prior else log_emission + log_prior - log_proposal
     observation, log_imputed = frame.observation, jnp.zeros_like(log_joint)
@@ -308,7 +308,7 @@ def draw(
         # The draw is stopped, as it may be discrete; its score takes the place of the gradient through it. Where the
         # observed part is impossible there is none.
         possible = jnp.isfinite(log_emission)
-        log_drawn = emission.log_prob(observation) - jnp.where(possible, log_emission, 0.0)
+        log_drawn = log_prob(emission, observation) - jnp.where(possible, log_emission, 0.0)
         log_drawn = jnp.where(possible, log_drawn, 0.0)
         log_imputed = log_drawn
         log_weight = log_weight + (log_drawn - jax.lax.stop_gradient(log_drawn))
