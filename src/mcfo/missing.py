@@ -9,7 +9,20 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool
 
 from mcfo.errors import PartlyMissingError
+from mcfo.linear_algebra import cholesky, gaussian_log_density, solve_positive_definite
 from mcfo.types import Distribution, Key, Observation, Scalar
+
+
+def log_prob(distribution: Distribution, value: Array) -> Scalar:
+    """`distribution.log_prob(value)`, but without LAPACK where the distribution is a MultivariateNormal.
+
+    numpyro's density of that one calls LAPACK for all particles at once, which can stop a run for ever: see
+    `mcfo.linear_algebra`.
+    """
+    if type(distribution) is dist.MultivariateNormal:
+        normal: Any = distribution
+        return gaussian_log_density(value - normal.loc, normal.scale_tril)
+    return distribution.log_prob(value)
 
 
 def observed_log_prob(
@@ -20,9 +33,9 @@ def observed_log_prob(
     The value must be one that the distribution accepts in the masked places too (`Series.sanitized`).
     """
     if observed is None:
-        return distribution.log_prob(value)
+        return log_prob(distribution, value)
     if observed.shape != value.shape:
-        return jnp.where(observed[0], distribution.log_prob(value), 0.0)
+        return jnp.where(observed[0], log_prob(distribution, value), 0.0)
     if isinstance(distribution, dist.Independent) and distribution.reinterpreted_batch_ndims == 1:
         return jnp.sum(jnp.where(observed, distribution.base_dist.log_prob(value), 0.0))
     if isinstance(distribution, dist.MultivariateNormal):
@@ -48,8 +61,9 @@ def fill(distribution: Any, drawn: Array, value: Observation, observed: Bool[Arr
         # Kriging: corrected by how far it missed what is known.
         covariance = _covariance(distribution)
         both = observed[:, None] & observed[None, :]
+        factor = cholesky(jnp.where(both, covariance, jnp.eye(len(value))))
         missed = jnp.where(observed, value - drawn, 0.0)
-        drawn = drawn + covariance @ jnp.linalg.solve(jnp.where(both, covariance, jnp.eye(len(value))), missed)
+        drawn = drawn + covariance @ solve_positive_definite(factor, missed)
     return jnp.where(observed, value, drawn)
 
 
@@ -61,7 +75,6 @@ def _marginal_normal_log_prob(normal: Any, value: Observation, observed: Bool[Ar
     # A missing dimension becomes an independent standard normal at its mean, whose log 2π / 2 is taken off again.
     covariance = _covariance(normal)
     both = observed[:, None] & observed[None, :]
-    factor = jnp.linalg.cholesky(jnp.where(both, covariance, jnp.eye(len(value))))
+    factor = cholesky(jnp.where(both, covariance, jnp.eye(len(value))))
     residual = jnp.where(observed, value - normal.loc, 0.0)
-    log_density = dist.MultivariateNormal(jnp.zeros_like(residual), scale_tril=factor).log_prob(residual)
-    return log_density + 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(~observed)
+    return gaussian_log_density(residual, factor) + 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(~observed)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 import jax
 import jax.numpy as jnp
 
-from mcfo.missing import impute, observed_log_prob
+from mcfo.missing import impute, log_prob, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame
@@ -150,7 +150,7 @@ def log_densities(
     """The densities of z_t and x_t for one particle; what is missing of x_t is imputed where its memory needs it."""
     emission = model.emission(memory, latent, frame.inputs)
     log_emission = observed_log_prob(emission, frame.observation, frame.observed)
-    log_prior, log_proposal = prior.log_prob(latent), proposed.log_prob(latent)
+    log_prior, log_proposal = log_prob(prior, latent), log_prob(proposed, latent)
     log_joint = log_prior + log_emission
     # A proposal that returns its prior cancels exactly: the difference of two equal infinities would be NaN.
     log_weight = log_emission if proposed is prior else log_emission + log_prior - log_proposal
@@ -162,7 +162,7 @@ def log_densities(
     # The draw is stopped, as it may be discrete; its score replaces the gradient through it. There is no score where
     # the observed part is impossible.
     possible = jnp.isfinite(log_emission)
-    log_imputed = emission.log_prob(observation) - jnp.where(possible, log_emission, 0.0)
+    log_imputed = log_prob(emission, observation) - jnp.where(possible, log_emission, 0.0)
     log_imputed = jnp.where(possible, log_imputed, 0.0)
     log_weight = log_weight + (log_imputed - jax.lax.stop_gradient(log_imputed))
     return Densities(log_joint, log_imputed, log_proposal, log_weight, observation)
