@@ -115,7 +115,7 @@ def test_stacking_joins_masks_of_both_forms():
 
 
 @pytest.mark.parametrize(
-    ("series", "message"),
+    ("series_list", "message"),
     [
         ([], "Cannot stack an empty list"),
         (

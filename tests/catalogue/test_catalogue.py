@@ -105,7 +105,7 @@ HALF_KNOWN = Series.from_values([[1.0, np.nan], [2.0, np.nan]])
 
 
 @pytest.mark.parametrize(
-    ("name", "series", "options", "message"),
+    ("name", "series_list", "options", "message"),
     [
         ("linear-gausian", REAL, {}, "There is no model 'linear-gausian'. Did you mean 'linear-gaussian'?"),
         ("linear-gaussian", REAL, {"persistance": 1}, "has no option 'persistance'. Did you mean 'persistence'?"),

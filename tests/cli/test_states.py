@@ -65,7 +65,7 @@ def test_files_and_pictures(folder, tmp_path, task):
         opened = arviz.from_netcdf(tmp_path / "f.nc")
         assert opened.posterior["state"].dims == ("chain", "draw", "series", "time", "latent")
         assert opened.posterior_predictive["observation"].shape == (1, 7, 3, 6, 1)
-        assert len(arviz.summary(opened.posterior.isel(make_series=0), var_names=["state"], kind="stats")) == 6
+        assert len(arviz.summary(opened.posterior.isel(series=0), var_names=["state"], kind="stats")) == 6
     assert invoke(*common, "--out", tmp_path / "f.csv").exit_code == 0
     rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
     assert len(rows) == 2 * (6 + 5 + 4)

@@ -12,10 +12,9 @@ from pathlib import Path
 import mido
 import numpy as np
 import pytest
-from mcfo.data.music import download as downloading
 from scipy.io import savemat
 
-from mcfo.data.music_files import ORIGINALS, Original, download, read_music
+from mcfo.data.music_files import ORIGINALS, Original, _digest, download, read_music
 from mcfo.data.piano_rolls import SPLITS, read_midi, statistics, write_midi
 from mcfo.data.tables import read_series
 from mcfo.errors import InputError
@@ -214,7 +213,7 @@ def attacks(place):
     yield b"cnumpy.core.multiarray\nscalar\n(S'i8'\nS'a'\ntR.", "scalar on something else"
     yield b"P12\n.", "a persistent object"
     yield b"c_codecs\nencode\n(S'1'\nS'zip'\ntR.", "_codecs.encode with 'zip'"
-    yield b"cmcfo.data.music.pickles\nread_pickle\n(S'x'\ntR.", "mcfo.data.music_files.read_pickle"
+    yield b"cmcfo.data.music_files\nread_pickle\n(S'x'\ntR.", "mcfo.data.music_files.read_pickle"
 
 
 def test_a_malicious_pickle_runs_nothing(tmp_path):
@@ -342,7 +341,7 @@ def test_downloads_are_checked(tmp_path, monkeypatch):
     with pytest.raises(InputError, match="is another file"):
         download("jsb", folder, source=source)
     assert list(folder.iterdir()) == []
-    right = downloading._digest(b"another file")
+    right = _digest(b"another file")
     monkeypatch.setitem(ORIGINALS, "jsb", Original("JSB_Chorales.mat", right))
     assert download("jsb", folder, source=source).read_bytes() == b"another file"
     (tmp_path / "JSB_Chorales.mat").unlink()

@@ -76,9 +76,9 @@ def over_series(objective, key):
         return flat(*ascent(objective, MODEL, PROPOSAL, series, key)[0])[PHI]
 
     def of_series(number):
-        make_series = jax.tree.map(lambda array: array[number], series_list(20))
+        series = jax.tree.map(lambda array: array[number], series_list(20))
         keys = jax.random.split(jax.random.fold_in(key, number), REPLICATES)
-        return jax.lax.map(lambda key: one((key, make_series)), keys, batch_size=100)
+        return jax.lax.map(lambda key: one((key, series)), keys, batch_size=100)
 
     return jax.lax.map(of_series, jnp.arange(20))
 

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jax.sharding import PartitionSpec as P
 sys.path.insert(0, "tests")
-from support.learning import FIXED, series, start
+from support.learning import FIXED, make_series, start
 from mcfo.gradients.rules import DEVICES
 from mcfo.learning.devices import make_mesh
 from mcfo.learning.parameters import Modules, split
@@ -25,7 +25,7 @@ from mcfo.learning.step import compiled, outcome_of, shared_by_devices
 
 learned, rest = split(Modules(*start()), FIXED)
 learned = jax.tree.map(lambda array: jnp.stack([array, 1.1 * array]), learned)
-data = mcfo.stack(series(6))
+data = mcfo.stack(make_series(6))
 places = jnp.asarray([[0, 1, 2, 3], [5, 3, 0, 1]])
 objectives = {
     "mcfo-smc": mcfo.objectives.mcfo(4),

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from mcfo.training import step as training_step
 
 import mcfo
 from mcfo.data.npz import read_arrays
 from mcfo.errors import InputError, OtherRunError
+from mcfo.learning import step as training_step
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.progress import Silent
 from mcfo.learning.run_folder import read_metrics

@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from mcfo.training import traced
 
 import mcfo
+from mcfo.learning import traced
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.traced import Unknown, digest, keeping_traced, kept
 from mcfo.learning.trainer import Trainer
