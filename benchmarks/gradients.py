@@ -20,12 +20,13 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfo
+from mcfo.objectives import Accumulated, Reverse
 
 METHODS = {
-    "accumulated": lambda particles: mcfo.objectives.mcfo(particles, frugal=True),
-    "batched": lambda particles: mcfo.objectives.mcfo(particles, frugal=False),
-    "AESMC": lambda particles: mcfo.objectives.aesmc(particles, frugal=False),
-    "AESMC, frugal": lambda particles: mcfo.objectives.aesmc(particles, frugal=True),
+    "accumulated": lambda particles: mcfo.objectives.mcfo(particles, backward=Accumulated(1)),
+    "batched": lambda particles: mcfo.objectives.mcfo(particles, backward=Accumulated(10**6)),
+    "AESMC": lambda particles: mcfo.objectives.aesmc(particles),
+    "AESMC, checkpointed": lambda particles: mcfo.objectives.aesmc(particles, backward=Reverse(checkpoint=True)),
 }
 
 

@@ -24,6 +24,7 @@ from rich.table import Table
 import mcfo
 from mcfo.catalogue.registry import make
 from mcfo.inference.evaluation import evaluation_sampler, series_scores
+from mcfo.objectives import Accumulated
 
 SERIES, STEPS, PIXELS = 5, 20, 1024
 DECODER = (3, 16, 64, 512, 2048, PIXELS)
@@ -86,7 +87,7 @@ def times(console: Console, particles: int, repeats: int) -> None:
     few = mcfo.objectives.mcfo(particles, proposal_particles=10, theta="filter-score-draws-4")
     objectives = {
         "MCFO": mcfo.objectives.mcfo(particles),
-        "MCFO, accumulated": mcfo.objectives.mcfo(particles, frugal=True),
+        "MCFO, accumulated": mcfo.objectives.mcfo(particles, backward=Accumulated(1)),
         "MCFO, DReG": mcfo.objectives.mcfo(particles, phi="dreg"),
         "MCFO, DReG, fixed lag": mcfo.objectives.mcfo(particles, theta="fisher-lag-2", phi="dreg"),
         "NASMC": mcfo.objectives.nasmc(particles),
@@ -147,11 +148,11 @@ def draws(console: Console, keys: int = 32) -> None:
 def memory(console: Console) -> None:
     """What the compiled gradient needs besides its arguments, as T grows."""
     both = networks()
-    for particles, frugal in ((10, None), (100, None)):
+    for particles in (10, 100):
         needed = []
         for steps in (20, 80):
             data = batch(steps)
-            lowered = gradient.lower(mcfo.objectives.mcfo(particles, frugal=frugal), both, data, jax.random.key(0))
+            lowered = gradient.lower(mcfo.objectives.mcfo(particles), both, data, jax.random.key(0))
             needed.append(lowered.compile().compiled.memory_analysis().temp_size_in_bytes / 1e6)
         console.print(f"K = {particles}: temporaries {needed[0]:.0f} MB at T = 20, {needed[1]:.0f} MB at T = 80")
     videos = mcfo.stack([jax.tree.map(lambda array: array[0], batch())] * 500)

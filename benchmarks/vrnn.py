@@ -37,9 +37,9 @@ from mcfo.learning.devices import cores, everywhere, make_mesh
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.step import compiled
 from mcfo.learning.trainer import Trainer
-from mcfo.smc.filter import inherit
-from mcfo.smc.frames import frames, step_key
-from mcfo.smc.keys import keys_of
+from mcfo.smc.noise import step_keys
+from mcfo.smc.step import inherit
+from mcfo.smc.step_scan import frames
 
 KEYS, PARTICLES, STEPS = 88, 10, 200
 HIDDEN = LATENT = UNITS = 64
@@ -147,7 +147,7 @@ def random_numbers(modules: Modules, data: mcfo.Series) -> tuple[np.ndarray, np.
     """The noise of all particles and the offset of the resampling that our filter draws; time is in front."""
 
     def one(series: mcfo.Series) -> Any:
-        keys = jax.vmap(lambda frame: keys_of(step_key(jax.random.key(0), frame)))(frames(modules.proposal, series))
+        keys = jax.vmap(lambda frame: step_keys(jax.random.key(0), frame))(frames(modules.proposal, series))
         noise = jax.vmap(lambda key: jax.random.normal(key, (PARTICLES, LATENT)))(keys.noise)
         return noise, jax.vmap(jax.random.uniform)(keys.resampling)
 

@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from mcfo.smc.frames import frame_at, frames
 
 from mcfo import Series, stack
 from mcfo.catalogue.registry import CATALOGUE, make
@@ -19,6 +18,7 @@ from mcfo.models import LinearGaussian, PoissonCounts, StochasticVolatility
 from mcfo.objectives import mcfo
 from mcfo.proposals import AffineGaussian, Bootstrap
 from mcfo.smc.compatibility import check_fit
+from mcfo.smc.step_scan import frame_at, frames
 
 REAL = [
     Series.from_values([[1.0, 10.0], [2.0, np.nan], [np.nan, 30.0]]),

@@ -9,7 +9,8 @@ import pytest
 
 import mcfo
 from mcfo import SMC, Estimator, MarkovModel, Model, Objective, Proposal, Series
-from mcfo.gradients import accumulated, passes
+from mcfo.gradients import backward, estimate
+from mcfo.objectives import Accumulated, Reverse
 from mcfo.resampling import Criterion, ESSBelow
 from mcfo.rules import FilterScore
 from support.gradients import PHI, ascent, flat, off_optimum
@@ -21,9 +22,9 @@ PROPOSAL = off_optimum(MODEL)
 SERIES = Series.from_values([0.4, 1.1, -0.7, 0.2])
 
 
-@pytest.mark.parametrize("frugal", [True, pytest.param(False, marks=pytest.mark.slow)])
-def test_the_gradient_of_many_seeds_is_the_mean_of_their_gradients(frugal):
-    objective, keys = mcfo.objectives.mcfo(3, frugal=frugal), jax.random.split(jax.random.key(0), 3)
+@pytest.mark.parametrize("way", [Accumulated(1), pytest.param(Reverse(), marks=pytest.mark.slow)])
+def test_the_gradient_of_many_seeds_is_the_mean_of_their_gradients(way):
+    objective, keys = mcfo.objectives.mcfo(3, backward=way), jax.random.split(jax.random.key(0), 3)
 
     def loss(both, key):
         return objective.loss(*both, SERIES, key=key)[0]
@@ -148,7 +149,7 @@ class Reckless(Proposal):
 @pytest.mark.parametrize(
     "objective",
     [
-        mcfo.objectives.mcfo(8, frugal=True),
+        mcfo.objectives.mcfo(8, backward=Accumulated(1)),
         pytest.param(mcfo.objectives.mcfo(8, phi="dreg"), marks=pytest.mark.slow),
         pytest.param(mcfo.objectives.mcfo(8, theta="fisher", criterion=ESSBelow(0.0)), marks=pytest.mark.slow),
         pytest.param(mcfo.objectives.aesmc(8), marks=pytest.mark.slow),
@@ -170,12 +171,10 @@ def test_the_dead_have_no_say(objective):
 @pytest.mark.parametrize(
     "objective",
     [
-        pytest.param(mcfo.objectives.mcfo(8, frugal=True), marks=pytest.mark.slow),
-        mcfo.objectives.mcfo(8, frugal=False, phi="dreg"),
-        pytest.param(mcfo.objectives.mcfo(8, theta="fisher-lag-2"), marks=pytest.mark.slow),
-        pytest.param(mcfo.objectives.aesmc(8), marks=pytest.mark.slow),
+        pytest.param(mcfo.objectives.mcfo(8, backward=Accumulated(1)), marks=pytest.mark.slow),
+        mcfo.objectives.mcfo(8, backward=Accumulated(1), phi="dreg"),
     ],
-    ids=["accumulated", "kept", "kept-by-lag", "reversed"],
+    ids=["reparameterized", "dreg"],
 )
 @pytest.mark.parametrize("dead", [True, pytest.param(False, marks=pytest.mark.slow)])
 def test_costly_densities_are_repaired_only_where_someone_died(dead, objective, monkeypatch):
@@ -186,8 +185,8 @@ def test_costly_densities_are_repaired_only_where_someone_died(dead, objective, 
     assert np.isneginf(np.asarray(trace.history.log_weights)).any() == dead
     found = []
     for deep in (False, True):
-        for module in (passes, accumulated):
-            monkeypatch.setattr(module, "is_deep", lambda *modules, deep=deep: deep)
+        for module in (backward, estimate):
+            monkeypatch.setattr(module, "has_networks", lambda *modules, deep=deep: deep)
         jax.clear_caches()
         found.append(eqx.filter_jit(lambda: ascent(objective, model, proposal, SERIES, key)[0])())
     for one, other in zip(*map(jax.tree.leaves, found), strict=True):

@@ -9,6 +9,7 @@ import pytest
 import mcfo
 from mcfo import Series, simulate
 from mcfo.models import LinearGaussian
+from mcfo.objectives import Accumulated
 from mcfo.proposals import AffineGaussian, Bootstrap
 from mcfo.rules import FilterScore
 from support.gradients import PHI, THETA, ascent, exact_score, flat, off_optimum, samples
@@ -163,7 +164,8 @@ class TestDraws:
         accumulated, batched = (
             flat(*eqx.filter_jit(ascent)(objective, model, proposal, series, jax.random.key(1))[0])
             for objective in (
-                mcfo.objectives.mcfo(20, theta="filter-score-draws-3", frugal=frugal) for frugal in (True, False)
+                mcfo.objectives.mcfo(20, theta="filter-score-draws-3", backward=Accumulated(steps))
+                for steps in (1, 100)
             )
         )
         np.testing.assert_allclose(accumulated, batched, rtol=1e-10)

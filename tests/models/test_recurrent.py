@@ -10,8 +10,9 @@ from scipy import special, stats
 
 import mcfo
 from mcfo import SMC, Series, stack
-from mcfo.gradients.replay import is_deep
+from mcfo.gradients.backward import has_networks
 from mcfo.models.recurrent import SRNN, VRNN, Recurrence
+from mcfo.objectives import Reverse
 from mcfo.proposals.amortized import RecurrentProposal
 from mcfo.types import Inputs, Latent, Memory, Observation
 from support.gradients import ascent
@@ -136,11 +137,11 @@ def test_the_recurrence_learns_across_time_and_windows_cut_it():
 
     whole, vector, evidence = gradient(mcfo.objectives.mcfo(6))
     assert np.abs(whole[0].cell.weight_ih).max() > 1e-6
-    _, again, _ = gradient(mcfo.objectives.mcfo(6, frugal=True))
+    _, again, _ = gradient(mcfo.objectives.mcfo(6, backward=Reverse(checkpoint=True)))
     np.testing.assert_allclose(again, vector, rtol=1e-9, atol=1e-11)
-    _, same, _ = gradient(mcfo.objectives.mcfo(6).in_windows(6))
+    _, same, _ = gradient(mcfo.objectives.mcfo(6, backward=Reverse(window=6, series=1)))
     np.testing.assert_allclose(same, vector, rtol=1e-9, atol=1e-11)
-    cut, _, unchanged = gradient(mcfo.objectives.mcfo(6).in_windows(1))
+    cut, _, unchanged = gradient(mcfo.objectives.mcfo(6, backward=Reverse(window=1)))
     np.testing.assert_allclose(unchanged, evidence, rtol=1e-12)
     # Nothing that the LSTM does is of use within its own step.
     np.testing.assert_allclose(cut[0].cell.weight_ih, 0.0, atol=1e-12)
@@ -173,7 +174,7 @@ class Counting(VRNN):
 def test_large_recurrent_models_have_the_gradients_of_ordinary_reverse_mode(kind, steps, options):
     model = kind(3, key=jax.random.key(0), latent=4, hidden=8, units=12, frequencies=FREQUENCIES)
     proposal = RecurrentProposal(3, 4, 8, key=jax.random.key(1), units=12, center=FREQUENCIES)
-    assert is_deep(model, proposal)
+    assert has_networks(model, proposal)
     pieces = [Series.from_values(VALUES[:steps], series_id=0), Series.from_values(VALUES[: min(4, steps)], series_id=1)]
 
     def gradient(objective):
@@ -181,7 +182,7 @@ def test_large_recurrent_models_have_the_gradients_of_ordinary_reverse_mode(kind
         return ravel_pytree(eqx.filter(gradients, eqx.is_inexact_array))[0], run.log_evidence
 
     found, evidence = gradient(mcfo.objectives.mcfo(5, **options))
-    wanted, same = gradient(mcfo.objectives.mcfo(5, frugal=True, **options))
+    wanted, same = gradient(mcfo.objectives.mcfo(5, backward=Reverse(checkpoint=True), **options))
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-11)
     np.testing.assert_allclose(evidence, same, rtol=1e-12)
     assert np.abs(found).max() > 1e-3
@@ -193,7 +194,7 @@ def test_windows_bound_the_memory_of_long_pieces():
 
     def temporary(steps, window):
         piece = stack([Series.from_values(np.tile(VALUES, (steps // 6 + 1, 1))[:steps])])
-        objective = mcfo.objectives.mcfo(20).in_windows(window)
+        objective = mcfo.objectives.mcfo(20, backward=Reverse(window=window))
         program = jax.jit(lambda key: ascent(objective, model, proposal, piece, key)[0])
         return program.lower(jax.random.key(0)).compile().memory_analysis().temp_size_in_bytes
 

@@ -6,21 +6,18 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-from mcfo.gradients.accumulated import accumulated
-from mcfo.gradients.early import early
-from mcfo.gradients.kept import kept
-from mcfo.gradients.reverse import in_reverse, reversed_
-from mcfo.gradients.wide import batched
 
 import mcfo
 from mcfo import SMC, Estimator, Objective, stack
+from mcfo.gradients.estimate import differentiable_run
 from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.registry import RULES
-from mcfo.gradients.replay import Lane, has_local_densities, is_local
+from mcfo.gradients.replay import Lane, is_local
+from mcfo.objectives import Accumulated, Reverse
 from mcfo.objectives.named import OBJECTIVES
 from mcfo.proposals import Bootstrap
 from mcfo.resampling import Always, Multinomial, Never, Systematic
-from mcfo.rules import FilterScore
+from mcfo.rules import FilterScore, StepRule
 from support.gradients import PHI, THETA, ascent, flat, off_optimum
 from support.problems import data, scalar_model
 
@@ -122,20 +119,18 @@ def test_every_pass_gives_the_same(name):
     rule = (RULES["theta"] | RULES["phi"])[name]()
     sampler, batch = SMC(5, Multinomial(), Always()), ragged_batch()
     lanes = (Lane(rule, "theta" in rule.learns or type(rule) in ONE_STEP, "phi" in rule.learns),)
+    ways = [Reverse(), Reverse(checkpoint=True), Reverse(series=1)]
+    if isinstance(rule, StepRule):
+        ways.append(Reverse(window=6, series=1))
+    if is_local(rule, MODEL):
+        ways.extend([Accumulated(1), Accumulated(2), Accumulated(100)])
 
     @eqx.filter_jit
     def both_ways(model, proposal):
-        ways = [
-            lambda modules, frugal=frugal: in_reverse(sampler, lanes, *modules, batch, KEY, frugal=frugal)[:2]
-            for frugal in (False, True)
-        ]
-        ways.append(lambda modules: early(modules, reversed_, sampler, lanes, batch, KEY))
-        if is_local(rule, MODEL):
-            ways.append(lambda modules: batched(sampler, lanes, *modules, batch, KEY))
-            ways.append(lambda modules: early(modules, accumulated, sampler, lanes, batch, KEY))
-        if has_local_densities(rule, MODEL):
-            ways.append(lambda modules: early(modules, kept, sampler, lanes, batch, KEY))
-        return [eqx.filter_grad(way, has_aux=True)((model, proposal)) for way in ways]
+        def run(modules, way):
+            return differentiable_run(sampler, lanes, *modules, batch, KEY, way)
+
+        return [eqx.filter_grad(run, has_aux=True)((model, proposal), way) for way in ways]
 
     (first, run), *others = both_ways(MODEL, PROPOSAL)
     assert np.any(flat(*first) != 0)
@@ -179,7 +174,7 @@ def test_one_surrogate_for_both_sides_is_two():
 @pytest.mark.parametrize(
     "objective",
     [
-        mcfo.objectives.mcfo(5, frugal=True),
+        mcfo.objectives.mcfo(5, backward=Accumulated(1)),
         pytest.param(mcfo.objectives.mcfo(5, theta="fisher-lag-2"), marks=pytest.mark.slow),
         pytest.param(mcfo.objectives.fivo(5, full=True), marks=pytest.mark.slow),
     ],
@@ -206,7 +201,7 @@ def test_the_value_is_the_bound_whatever_the_rules():
     traces = eqx.filter_jit(
         jax.vmap(lambda one: SMC(5, criterion=Always())(MODEL, PROPOSAL, one, key=KEY).log_evidence)
     )(batch)
-    for objective in (mcfo.objectives.mcfo(5, frugal=True), mcfo.objectives.aesmc(5)):
+    for objective in (mcfo.objectives.mcfo(5, backward=Accumulated(1)), mcfo.objectives.aesmc(5)):
         np.testing.assert_allclose(value(objective), -traces.mean(), rtol=1e-12)
     pimh = mcfo.objectives.mcfo(5, sweeps=3)
     chains = eqx.filter_jit(jax.vmap(lambda one: pimh.theta.sampler(MODEL, PROPOSAL, one, key=KEY).log_evidences))(

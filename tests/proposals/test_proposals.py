@@ -8,7 +8,7 @@ import pytest
 from mcfo import Series
 from mcfo.models import LinearGaussian
 from mcfo.proposals import AffineGaussian, LocallyOptimal
-from mcfo.smc.frames import frame_at, frames
+from mcfo.smc.step_scan import frame_at, frames
 from support.problems import vector_model
 
 

@@ -15,9 +15,6 @@ from mcfo.smc.compatibility import is_positive, whole_number
 
 _PARTICLES_AT_ONCE = 2**17
 """Particles of several steps or series that are differentiated together: as many as the caches of a core hold."""
-_NETWORK_PARTICLES_AT_ONCE = 2000
-"""The same for networks. Above it the densities of single steps are large enough to fill a core, and are not computed
-twice: see `Accumulated`."""
 
 
 class Backward(eqx.Module):
@@ -82,9 +79,7 @@ def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Pr
     networks = has_networks(model, proposal)
     if all(is_local(lane.rule, model) for lane in lanes):
         replayed = max(_thins_to(lane) or sampler.particles for lane in lanes)
-        if networks:
-            return Accumulated(steps if series * steps * replayed <= _NETWORK_PARTICLES_AT_ONCE else 1)
-        return Accumulated(max(1, _PARTICLES_AT_ONCE // (series * replayed)))
+        return Accumulated(1 if networks else max(1, _PARTICLES_AT_ONCE // (series * replayed)))
     if networks or not all(isinstance(lane.rule, StepRule) for lane in lanes):
         return Reverse()
     # With few parameters next to nothing is computed for each number that is saved: writing and reading takes the time.
