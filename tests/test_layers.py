@@ -1,67 +1,204 @@
-"""Imports go one way."""
+"""Imports go one way: between the layers of the package, and inside the folders where the order is easily lost."""
 
 import ast
+import functools
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
+
+import pytest
 
 import mcfo
 
 ROOT = Path(mcfo.__file__).parent
+# From bottom to top. A module imports from its own layer and from those before it.
 LAYERS = [
-    "suggestions",
+    "errors",
     "files",
     "types",
     "random",
-    "distributions",
+    "missing",
     "covariance",
     "networks",
-    "reading",
+    "validation",
     "series",
     "data",
     "models",
     "proposals",
     "catalogue",
-    "own_code",
-    "exact",
+    "kalman",
     "smc",
+    "resampling",
     "gradients",
+    "rules",
     "objectives",
     "inference",
-    "training",
-    "online",
+    "learning",
     "reports",
     "experiments",
-    "demo",
     "cli",
     "__main__",
 ]
+# From bottom to top inside a layer. Its `__init__` stands above all of them.
+INNER = {
+    "smc": [
+        "weights",
+        "blocks",
+        "keys",
+        "trace",
+        "resampling",
+        "checks",
+        "frames",
+        "filter",
+        "smoothing",
+        "pimh",
+        "diagnostics",
+    ],
+    "gradients": [
+        "programs",
+        "linear",
+        "recurrence",
+        "flow",
+        "rules",
+        "pathwise",
+        "score",
+        "names",
+        "moves",
+        "lanes",
+        "early",
+        "wide",
+        "accumulated",
+        "reverse",
+        "kept",
+        "windows",
+        "groups",
+        "passes",
+    ],
+    "learning": [
+        "settings",
+        "parameters",
+        "progress",
+        "devices",
+        "traced",
+        "step",
+        "fitted",
+        "trainer",
+        "checkpoints",
+        "run_folder",
+        "run_data",
+        "fit",
+        "saved_runs",
+        "streaming",
+    ],
+}
 
 
-def layer(module: str) -> int:
-    return LAYERS.index(module.split(".")[1])
+@functools.cache
+def package() -> dict[str, ast.Module]:
+    """Return every module by its name; a folder's `__init__` goes by the folder's name."""
+    names = {path: ".".join(["mcfo", *path.relative_to(ROOT).with_suffix("").parts]) for path in ROOT.rglob("*.py")}
+    # The package's own `__init__` imports nothing before it is asked for a name; what it may import is in its stub.
+    return {
+        name.removesuffix(".__init__"): ast.parse(path.read_text(encoding="utf-8"))
+        for path, name in sorted(names.items())
+        if name != "mcfo.__init__"
+    }
 
 
-def modules():
-    for path in sorted(ROOT.rglob("*.py")):
-        name = ".".join(["mcfo", *path.relative_to(ROOT).with_suffix("").parts])
-        if name != "mcfo.__init__":
-            yield name, ast.parse(path.read_text())
+@functools.cache
+def imports(module: ast.Module, known: frozenset[str]) -> set[str]:
+    """Return the modules of this package that a module imports, also in functions and, as text, by `import_module`.
+
+    A relative import is returned with its dots.
+    """
+    found = set()
+    for node in ast.walk(module):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            found.add("." * node.level + (node.module or ""))
+        elif isinstance(node, ast.ImportFrom):
+            # `from mcfo.smc import filter` imports the module, `from mcfo.smc import SMC` the folder's `__init__`.
+            members = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {member if member in known else str(node.module) for member in members}
+        elif isinstance(node, ast.Constant) and node.value in known:
+            found.add(node.value)
+    return {name for name in found if name.split(".")[0] in ("mcfo", "")}
 
 
-def test_every_module_has_a_layer():
-    assert {name.split(".")[1] for name, _ in modules()} == set(LAYERS)
+def has_place(name: str) -> bool:
+    layer, *inner = name.split(".")[1:]
+    return layer in LAYERS and (layer not in INNER or not inner or inner[0] in INNER[layer])
+
+
+def rank(name: str) -> tuple[int, int]:
+    """Return the position of a module's layer, and its own within the layer where that has an order."""
+    layer, *inner = name.split(".")[1:]
+    order = INNER.get(layer, [])
+    return LAYERS.index(layer), order.index(inner[0]) if order and inner else len(order)
+
+
+def violations(package: dict[str, ast.Module]) -> list[str]:
+    """Return a sentence for each breach of the order."""
+    found = [f"{name} has no place in LAYERS or INNER of this test" for name in package if not has_place(name)]
+    graph = {name: imports(module, frozenset(package)) for name, module in package.items() if has_place(name)}
+    for name, targets in graph.items():
+        if any(target.startswith(".") for target in targets):
+            found.append(f"{name} has a relative import")
+        if "mcfo" in targets:
+            found.append(f"{name} imports from the top of the package, which may import everything: name the module")
+        for target in sorted(targets & set(graph)):
+            if rank(target) > rank(name):
+                found.append(f"{name} imports {target}, which lies above it")
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        found.append(f"imports go in a circle: {' imports '.join(reversed(error.args[1]))}")
+    return found
 
 
 def test_imports_go_from_top_to_bottom():
-    for name, tree in modules():
-        for node in ast.walk(tree):
-            if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("mcfo."):
-                assert layer(node.module) <= layer(name), f"{name} imports {node.module}, which lies above it"
+    assert violations(package()) == []
 
 
-def test_no_relative_imports():
-    for name, tree in modules():
-        for node in ast.walk(tree):
-            assert not (isinstance(node, ast.ImportFrom) and node.level), f"{name} has a relative import"
+def test_every_entry_of_the_order_exists():
+    modules = package()
+    for folder, entries in [("mcfo", LAYERS), *((f"mcfo.{layer}", inner) for layer, inner in INNER.items())]:
+        depth = len(folder.split("."))
+        assert set(entries) == {name.split(".")[depth] for name in modules if name.startswith(f"{folder}.")}
+
+
+def test_only_the_command_line_lies_above_the_experiments():
+    assert LAYERS[LAYERS.index("experiments") + 1 :] == ["cli", "__main__"]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "complaint"),
+    [
+        ("mcfo.types", "from mcfo.random import normal", "mcfo.types imports mcfo.random, which lies above it"),
+        ("mcfo.types", "from mcfo import random", "mcfo.types imports mcfo.random, which lies above it"),
+        ("mcfo.types", "import mcfo.random", "mcfo.types imports mcfo.random, which lies above it"),
+        ("mcfo.types", "import mcfo.smc.filter as below", "mcfo.types imports mcfo.smc.filter, which lies above it"),
+        ("mcfo.types", "def use():\n    from mcfo import random", "mcfo.types imports mcfo.random, which lies above"),
+        ("mcfo.types", "import_module('mcfo.random')", "mcfo.types imports mcfo.random, which lies above it"),
+        ("mcfo.types", "import mcfo", "mcfo.types imports from the top of the package"),
+        ("mcfo.types", "from mcfo import SMC", "mcfo.types imports from the top of the package"),
+        ("mcfo.cli.fit", "from mcfo import SMC", "mcfo.cli.fit imports from the top of the package"),
+        ("mcfo.types", "from .errors import InputError", "mcfo.types has a relative import"),
+        ("mcfo.reports.page", "from mcfo.experiments import demo", "imports mcfo.experiments.demo, which lies above"),
+        ("mcfo.smc.weights", "from mcfo.smc import filter", "imports mcfo.smc.filter, which lies above it"),
+        ("mcfo.smc.weights", "from mcfo.smc import SMC", "mcfo.smc.weights imports mcfo.smc, which lies above it"),
+        ("mcfo.gradients.rules", "import mcfo.gradients.score", "imports mcfo.gradients.score, which lies above it"),
+        ("mcfo.learning.step", "from mcfo.learning.fit import fit", "imports mcfo.learning.fit, which lies above it"),
+        ("mcfo.data.times", "from mcfo.data.tables import read_series", "imports go in a circle: "),
+        ("mcfo.newcomer", "", "mcfo.newcomer has no place"),
+        ("mcfo.smc.newcomer", "", "mcfo.smc.newcomer has no place"),
+    ],
+)
+def test_what_breaks_the_order_is_refused(name, line, complaint):
+    known = package().get(name, ast.Module([], []))
+    changed = package() | {name: ast.Module([*known.body, *ast.parse(line).body], [])}
+    new = set(violations(changed)) - set(violations(package()))
+    assert any(complaint in sentence for sentence in new), new
 
 
 def test_public_names_exist():

@@ -8,6 +8,7 @@ import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
+from mcfo.linear_algebra import cholesky
 from mcfo.types import Distribution, Numbers, is_known
 
 
@@ -50,7 +51,7 @@ class Covariance(eqx.Module):
     def _from_tracer(cls, covariance: Array) -> Covariance:
         if covariance.ndim < 2 or covariance.shape == (1, 1):
             return cls(0.5 * jnp.log(covariance.reshape(-1)), None)
-        factor = jnp.linalg.cholesky(covariance)
+        factor = cholesky(covariance)
         return cls(jnp.log(jnp.diag(factor)), factor[jnp.tril_indices(len(covariance), -1)])
 
     @property

@@ -14,6 +14,10 @@ class OtherRunError(InputError):
     """A folder holds the beginning of another run than the one that was asked for."""
 
 
+class PartlyMissingError(ValueError):
+    """Single dimensions of an observation are missing, which its emission cannot leave out."""
+
+
 class RunError(RuntimeError):
     """A run cannot go on; what it kept before is whole, and the message says how to go on."""
 

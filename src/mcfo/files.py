@@ -1,10 +1,13 @@
-"""Files that are complete or absent, and entries of nested dictionaries."""
+"""Files that are complete or absent, JSON objects, and the entries of nested dictionaries."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
+
+from mcfo.errors import InputError
 
 
 def write_atomically(path: Path, content: bytes) -> None:
@@ -18,6 +21,19 @@ def write_atomically(path: Path, content: bytes) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object from a file."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not JSON: {error}.") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} holds a {type(content).__name__}, but an object is wanted.")
+    return content
 
 
 def nested(value: Any, *names: str) -> Any:

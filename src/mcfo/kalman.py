@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mcfo.linear_algebra import cholesky, gaussian_log_density, solve_positive_definite
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.series import Frame, Series
 from mcfo.types import Key, Scalar
@@ -30,7 +31,7 @@ class Gaussians(eqx.Module):
 
     def sample(self, count: int, *, key: Key) -> Float[Array, "steps count latent"]:
         """Independent draws at each step: of the marginal laws, not of paths."""
-        factor = jnp.linalg.cholesky(self.covariance)
+        factor = jax.vmap(cholesky)(self.covariance)
         noise = jax.random.normal(key, (len(self.mean), count, self.mean.shape[-1]), self.mean.dtype)
         return self.mean[:, None] + jnp.einsum("tij,tnj->tni", factor, noise)
 
@@ -139,12 +140,11 @@ def _update(model: LinearGaussian, mean: Array, covariance: Array, frame: Frame)
     observed = jnp.ones(size, bool) if frame.observed is None else jnp.broadcast_to(frame.observed, (size,))
     posterior = model.condition(covariance, observed)
     residual = jnp.where(observed, frame.observation - model.emission_mean(mean, frame.inputs), 0.0)
-    whitened = jax.scipy.linalg.solve_triangular(posterior.innovation_factor, residual, lower=True)
-    log_determinant = jnp.sum(jnp.log(jnp.diag(posterior.innovation_factor)))
-    log_density = -0.5 * jnp.sum(whitened**2) - log_determinant - 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(observed)
+    # A missing dimension has a unit variance and no residual: only its log 2π / 2 is to be taken off again.
+    log_density = gaussian_log_density(residual, posterior.innovation_factor)
+    log_density = log_density + 0.5 * jnp.log(2 * jnp.pi) * jnp.sum(~observed)
     return mean + posterior.gain @ residual, posterior.covariance, log_density
 
 
 def _smoothing_gain(matrix: Array, filtered: Gaussians, predicted_next: Gaussians) -> Array:
-    moved = matrix @ filtered.covariance
-    return jax.scipy.linalg.solve(predicted_next.covariance, moved, assume_a="pos").T
+    return solve_positive_definite(cholesky(predicted_next.covariance), matrix @ filtered.covariance).T

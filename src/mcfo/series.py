@@ -167,6 +167,13 @@ class Series(eqx.Module):
             known = known & present[:, None]
         return jnp.broadcast_to(known, self.observations.shape)
 
+    def values(self) -> Float[np.ndarray, "present dimensions"]:
+        """The observations in float64, with NaN in place of what is missing and without padding."""
+        # In numpy: JAX would compile a program for every length.
+        steps = self.steps if self.length is None else int(self.length)
+        observed = True if self.observed is None else np.asarray(self.observed)
+        return np.where(observed, np.asarray(self.observations, np.float64), np.nan)[:steps]
+
     def present(self) -> Bool[Array, " steps"] | None:
         """True at the steps that exist; None if all do."""
         return None if self.length is None else jnp.arange(self.steps) < self.length

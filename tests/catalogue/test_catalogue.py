@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from mcfo.smc.frames import frame_at, frames
 
 from mcfo import Series, stack
 from mcfo.catalogue.registry import CATALOGUE, make
@@ -17,8 +18,7 @@ from mcfo.errors import InputError
 from mcfo.models import LinearGaussian, PoissonCounts, StochasticVolatility
 from mcfo.objectives import mcfo
 from mcfo.proposals import AffineGaussian, Bootstrap
-from mcfo.smc.checks import check_fit
-from mcfo.smc.frames import frame_at, frames
+from mcfo.smc.compatibility import check_fit
 
 REAL = [
     Series.from_values([[1.0, 10.0], [2.0, np.nan], [np.nan, 30.0]]),

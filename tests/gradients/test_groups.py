@@ -6,13 +6,13 @@ import equinox as eqx
 import jax
 import numpy as np
 import pytest
+from mcfo.gradients.early import early
+from mcfo.gradients.reverse import in_reverse
 
 import mcfo
 from mcfo import stack
 from mcfo.gradients import groups
-from mcfo.gradients.early import early
-from mcfo.gradients.lanes import Lane
-from mcfo.gradients.reverse import in_reverse
+from mcfo.gradients.replay import Lane
 from support.gradients import flat, off_optimum
 from support.problems import data, scalar_model
 

@@ -9,7 +9,7 @@ from scipy.stats import kstest, norm
 
 from mcfo import Series, evaluate_rolling, simulate
 from mcfo.errors import InputError
-from mcfo.inference.summaries import crps, ordered_quantiles, probability_below, rank_transform
+from mcfo.inference.scoring import crps, ordered_quantiles, probability_below, rank_transform
 from mcfo.kalman import kalman_filter
 from mcfo.models import LinearGaussian, PoissonCounts
 from mcfo.models.base import Model

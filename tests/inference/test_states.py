@@ -7,8 +7,11 @@ import pytest
 from scipy import stats
 
 from mcfo import Series, fit, kalman_filter, kalman_smoother, simulate
-from mcfo.inference.summaries import weighted_mean, weighted_quantiles
-from mcfo.inference.tasks import filter, forecast, named, smooth
+from mcfo.inference.datasets import named
+from mcfo.inference.filtering import filter
+from mcfo.inference.forecasting import forecast
+from mcfo.inference.quantiles import weighted_mean, weighted_quantiles
+from mcfo.inference.smoothing import smooth
 from mcfo.models import PoissonCounts
 from mcfo.objectives import mcfo
 from mcfo.proposals import Bootstrap, LocallyOptimal

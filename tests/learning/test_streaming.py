@@ -12,7 +12,8 @@ import pytest
 
 from mcfo import SMC, MarkovModel, Proposal, Series, online, simulate
 from mcfo.errors import InputError
-from mcfo.inference.summaries import weighted_quantiles
+from mcfo.inference.quantiles import weighted_quantiles
+from mcfo.learning import streaming
 from mcfo.models import LinearGaussian
 from mcfo.objectives import mcfo as objective_mcfo
 from mcfo.proposals import AffineGaussian, Bootstrap, LocallyOptimal
@@ -44,9 +45,9 @@ def test_a_stream_agrees_with_the_batch_filter_and_compiles_once():
     proposal, values = LocallyOptimal(model), stream(model, 1000)
     assert np.isnan(values).all(axis=1).any()
     state = online.init(model, proposal, key=KEY, particles=30)
-    before = online._compiled._cache_size()
+    before = streaming._compiled._cache_size()
     state, found = answers(state, values)
-    assert online._compiled._cache_size() == before + 1
+    assert streaming._compiled._cache_size() == before + 1
     trace = SMC(30)(model, proposal, Series.from_values(values), key=KEY, history=True)
     np.testing.assert_allclose(found.log_predictive, trace.record.log_evidence, rtol=1e-9, atol=1e-9)
     np.testing.assert_allclose(found.ess, trace.record.ess, rtol=1e-9)

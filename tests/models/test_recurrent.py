@@ -10,9 +10,9 @@ from scipy import special, stats
 
 import mcfo
 from mcfo import SMC, Series, stack
-from mcfo.gradients.lanes import is_deep
+from mcfo.gradients.replay import is_deep
 from mcfo.models.recurrent import SRNN, VRNN, Recurrence
-from mcfo.proposals.recurrent import RecurrentProposal
+from mcfo.proposals.amortized import RecurrentProposal
 from mcfo.types import Inputs, Latent, Memory, Observation
 from support.gradients import ascent
 

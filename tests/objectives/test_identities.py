@@ -6,17 +6,17 @@ import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
 import pytest
-
-import mcfo
-from mcfo import SMC, Estimator, Objective, stack
 from mcfo.gradients.accumulated import accumulated
 from mcfo.gradients.early import early
 from mcfo.gradients.kept import kept
-from mcfo.gradients.lanes import Lane, has_local_densities, is_local
-from mcfo.gradients.names import RULES
-from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.reverse import in_reverse, reversed_
 from mcfo.gradients.wide import batched
+
+import mcfo
+from mcfo import SMC, Estimator, Objective, stack
+from mcfo.gradients.pathwise import ONE_STEP
+from mcfo.gradients.registry import RULES
+from mcfo.gradients.replay import Lane, has_local_densities, is_local
 from mcfo.objectives.named import OBJECTIVES
 from mcfo.proposals import Bootstrap
 from mcfo.resampling import Always, Multinomial, Never, Systematic

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import kstest
 
 from mcfo import Series, simulate
-from mcfo.data.statistics import STATISTICS, statistics
+from mcfo.data.inspection import STATISTICS, statistics
 from mcfo.data.tables import write_series
 from mcfo.errors import InputError
 from mcfo.inference import predictive_checks

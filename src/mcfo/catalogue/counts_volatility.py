@@ -10,8 +10,7 @@ import numpy as np
 
 from mcfo.catalogue.from_data import Impossible, Start, check_between, exogenous, observed
 from mcfo.errors import InputError, nearest
-from mcfo.models.counts import NegativeBinomialCounts, PoissonCounts
-from mcfo.models.stochastic_volatility import LeveragedVolatility, StochasticVolatility
+from mcfo.models.autoregression import LeveragedVolatility, NegativeBinomialCounts, PoissonCounts, StochasticVolatility
 from mcfo.proposals.base import Bootstrap
 from mcfo.series import Series
 

@@ -55,17 +55,6 @@ class Widths(tuple[int, ...]):
         return widths
 
 
-def known(series: Series) -> np.ndarray:
-    """The values with NaN in place of what is missing, without padding.
-
-    In numpy: JAX would compile a program for every length.
-    """
-    steps = series.steps if series.length is None else int(series.length)
-    values = np.asarray(series.observations, np.float64)
-    observed = True if series.observed is None else np.asarray(series.observed)
-    return np.where(observed, values, np.nan)[:steps]
-
-
 def observed(series_list: list[Series]) -> np.ndarray:
     """All series below each other; each column has a known value."""
     if not series_list:
@@ -76,7 +65,7 @@ def observed(series_list: list[Series]) -> np.ndarray:
             f"The series have different numbers of observed dimensions: {', '.join(map(str, sizes))}. Give every "
             "series the same columns, with NaN in those that it lacks."
         )
-    values = np.concatenate([known(series) for series in series_list])
+    values = np.concatenate([series.values() for series in series_list])
     unknown = np.isnan(values).all(axis=0)
     if unknown.any():
         raise InputError(
@@ -87,7 +76,7 @@ def observed(series_list: list[Series]) -> np.ndarray:
 
 def require_steps(series_list: list[Series]) -> None:
     """Refuses series from which nothing can be learned about how one step follows another."""
-    if all(len(known(series)) < 2 for series in series_list):
+    if all(len(series.values()) < 2 for series in series_list):
         count = len(series_list)
         came = "The series has a single row" if count == 1 else f"Each of the {count} series has a single row"
         raise InputError(
@@ -110,7 +99,7 @@ def regressed(series_list: list[Series], count: int) -> tuple[np.ndarray, np.nda
     values = observed(series_list)
     if not count:
         return values, None
-    inputs = np.concatenate([np.asarray(one.inputs, np.float64)[: len(known(one)), -count:] for one in series_list])
+    inputs = np.concatenate([np.asarray(one.inputs, np.float64)[: len(one.values()), -count:] for one in series_list])
     design = np.column_stack([np.ones(len(inputs)), inputs])
     weights = np.zeros((values.shape[1], count))
     for column in range(values.shape[1]):

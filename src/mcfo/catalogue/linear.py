@@ -5,7 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 import numpy as np
 
-from mcfo.catalogue.from_data import Start, check_between, exogenous, known, observed, regressed
+from mcfo.catalogue.from_data import Start, check_between, exogenous, observed, regressed
 from mcfo.errors import InputError
 from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.proposals.gaussian import AffineGaussian, LocallyOptimal
@@ -194,7 +194,7 @@ def _beginning(
     check_moving(values)
     rest, weights = regressed(series_list, exogenous(series_list, gaps))
     _, spread = _moments(rest)
-    ends = np.cumsum([len(known(series)) for series in series_list])[:-1]
+    ends = np.cumsum([len(series.values()) for series in series_list])[:-1]
     columns = [np.split(column, ends) for column in rest.T]
     first = np.array(
         [np.mean([one[~np.isnan(one)][0] for one in column if not np.isnan(one).all()]) for column in columns]

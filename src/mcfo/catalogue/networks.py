@@ -14,8 +14,7 @@ from mcfo.catalogue.from_data import Impossible, Start, Widths, observed
 from mcfo.errors import InputError, nearest
 from mcfo.models.deep import EMISSIONS, DeepMarkov
 from mcfo.models.recurrent import SRNN, VRNN
-from mcfo.proposals.amortized import Amortized
-from mcfo.proposals.recurrent import RecurrentProposal
+from mcfo.proposals.amortized import Amortized, RecurrentProposal
 from mcfo.series import Series
 
 _ROWS = 2000

@@ -18,7 +18,7 @@ from mcfo.catalogue.counts_volatility import (
     poisson_counts,
     stochastic_volatility,
 )
-from mcfo.catalogue.from_data import Impossible, Start, Widths, known
+from mcfo.catalogue.from_data import Impossible, Start, Widths
 from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.networks import check_deep, check_recurrent, deep, srnn, vrnn
 from mcfo.data.tables import Table
@@ -180,7 +180,7 @@ def check(name: str, series_list: list[Series], options: Mapping[str, Any]) -> N
     """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
     refuses = entry(name).check
     for place, series in enumerate(series_list, 1):
-        values = known(series)
+        values = series.values()
         found = refuses(values, options)
         if found is not None:
             raise InputError(

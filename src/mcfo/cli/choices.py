@@ -20,8 +20,8 @@ def read_data(
     """The series to learn from, as a table, and those that are held out; `model` is one of the catalogue."""
     from mcfo.catalogue.registry import entry
     from mcfo.data.column_layout import Usual
+    from mcfo.data.run_columns import timed
     from mcfo.data.tables import read_series
-    from mcfo.learning.run_data import timed
 
     able = model is not None and entry(model).gaps
     table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)
@@ -89,10 +89,11 @@ def usual_rates(model: str, own: bool) -> str:
 
 def make_objective(name: str, particles: int, rules: dict[str, str], options: dict[str, str]) -> Any:
     """The objective of this name; `rules` as far as it leaves the choice and `options` do not choose."""
-    from mcfo.objectives.named import OBJECTIVES, by_name
+    from mcfo.objectives.named import OBJECTIVES, by_name, needs_particles
 
-    known: dict[str, Any] = {"particles": particles} if name != "elbo" else {}
+    known: dict[str, Any] = {}
     if name in OBJECTIVES:
+        known |= {"particles": particles} if needs_particles(name) else {}
         takes = inspect.signature(OBJECTIVES[name]).parameters
         known |= {side: rule for side, rule in rules.items() if side in takes}
     try:

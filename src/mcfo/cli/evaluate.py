@@ -87,7 +87,7 @@ def evaluate(
 
 
 def _roll(run: Path, data: Path, own: tuple[str | None, str | None], columns: dict[str, Any], asked: Asked) -> None:
-    from mcfo.learning.run_data import read_for_run
+    from mcfo.data.run_columns import read_for_run
     from mcfo.learning.saved_runs import load_run
 
     table = read_for_run(run, data, **columns)
@@ -109,10 +109,10 @@ def _evaluate(
     import jax
     from rich.console import Console
 
+    from mcfo.data.run_columns import read_for_run
     from mcfo.errors import InputError
     from mcfo.files import write_atomically
     from mcfo.inference.evaluation import evaluate as compute
-    from mcfo.learning.run_data import read_for_run
     from mcfo.learning.saved_runs import load_run
 
     series_list = read_for_run(run, data, **columns).series_list

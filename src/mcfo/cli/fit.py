@@ -20,7 +20,6 @@ from mcfo.cli.common import (
     read_options,
     read_values,
 )
-from mcfo.cli.programs import programs_folder
 
 
 def fit(
@@ -152,14 +151,13 @@ def fit(
             table, held_out = read_data(data, validation, holdout, columns_asked, irregular, None if own else model)
             series_list = table.series_list
             gaps = table.unit is not None
-            start = make_start(
-                model, proposal, own, asked["model"], series_list, gaps, bootstrap=objective == "bootstrap"
-            )
+            chosen = make_objective(objective, particles, usual_rules(model, own, window), asked["objective"])
+            start = make_start(model, proposal, own, asked["model"], series_list, gaps, bootstrap=chosen.prior_proposal)
             fitted = _learn(
                 start,
                 series_list,
                 held_out,
-                make_objective(objective, particles, usual_rules(model, own, window), asked["objective"]),
+                chosen,
                 out=out,
                 tensorboard=tensorboard,
                 about={
@@ -210,7 +208,6 @@ def _learn(
 
     from mcfo.learning.fit import fit as learn
     from mcfo.learning.progress import Listener, ProgressBar, TensorBoard
-    from mcfo.learning.traced import keeping_traced
 
     console = Console()
     listener: Listener = ProgressBar(console)
@@ -218,17 +215,16 @@ def _learn(
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
     console.print(f"{len(series_list)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
-    with keeping_traced(programs_folder()):
-        return learn(
-            start.model,
-            start.proposal,
-            series_list,
-            objective=objective,
-            validation=held_out,
-            out=out,
-            listener=listener,
-            **options,
-        )
+    return learn(
+        start.model,
+        start.proposal,
+        series_list,
+        objective=objective,
+        validation=held_out,
+        out=out,
+        listener=listener,
+        **options,
+    )
 
 
 def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> None:

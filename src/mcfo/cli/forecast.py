@@ -80,7 +80,7 @@ def forecast(
 
 def _read(run: Path, data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
     from mcfo.data.music_files import MIDI, read_piece
-    from mcfo.learning.run_data import read_for_run
+    from mcfo.data.run_columns import read_for_run
 
     if data.suffix.lower() not in MIDI:
         return read_for_run(run, data, **columns)
@@ -108,10 +108,10 @@ def _forecast(
 
     from mcfo.data.export import LEVELS, write_predictions
     from mcfo.data.piano_rolls import write_midi
+    from mcfo.data.run_columns import coming_inputs, read_future
     from mcfo.inference.datasets import make_dataset, write_netcdf
     from mcfo.inference.forecasting import forecast_series as compute
-    from mcfo.inference.tasks import future_arrays
-    from mcfo.learning.run_data import coming_inputs, read_future
+    from mcfo.inference.forecasting import future_arrays
     from mcfo.learning.saved_runs import load_run
     from mcfo.series import stack
     from mcfo.smc.filter import SMC

@@ -141,13 +141,12 @@ def _warn(console: Any, found: list[Any], each: list[Any]) -> None:
 def _draw(plot: Path, table: Any) -> None:
     import numpy as np
 
-    from mcfo.data.inspection import values_of
     from mcfo.reports.axes import axis_title
     from mcfo.reports.overview import Panel, draw_overview
 
     moments, panels = table.moments, []
     for place, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
-        values = values_of(series)
+        values = series.values()
         places = np.arange(1, len(values) + 1) if moments is None else moments[place]
         for number, column in enumerate(table.columns[: 2 * SHOWN]):
             title = column if len(table.names) == 1 else f"{column}, series {name}"

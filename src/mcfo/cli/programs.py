@@ -27,12 +27,6 @@ def keep_programs() -> None:
     os.environ[_VARIABLE] = str(folder)
 
 
-def programs_folder() -> Path | None:
-    """Where programs are kept; None if they are not, or not in a folder of this machine."""
-    name = os.environ.get(_VARIABLE)
-    return Path(name) if name and "://" not in name else None
-
-
 def _forget(folder: Path, most: int) -> None:
     """Removes the oldest files until no more than so many bytes are left."""
     files = sorted((path for path in folder.iterdir() if path.is_file()), key=lambda path: path.stat().st_mtime)

@@ -50,7 +50,7 @@ def report(
 
 
 def _check(run: Path, data: Path, asked: dict[str, Any], model: str | None, proposal: str | None) -> None:
-    from mcfo.learning.run_data import read_for_run
+    from mcfo.data.run_columns import read_for_run
     from mcfo.learning.saved_runs import load_run
 
     table = read_for_run(run, data, **asked)
@@ -67,7 +67,7 @@ def keep_checks(run: Path, model: Any, proposal: Any, series_list: list, columns
     """Residuals and simulated series for the page, where there are few columns; whether there are."""
     import jax
 
-    from mcfo.data.statistics import MOST_COLUMNS
+    from mcfo.data.inspection import MOST_COLUMNS
     from mcfo.inference.predictive_checks import predictive_checks, write_checks
     from mcfo.reports.checks import FILE
 

@@ -80,11 +80,11 @@ def _simulate(
 
     from mcfo.data.npz import write_npz
     from mcfo.data.piano_rolls import write_midi
+    from mcfo.data.run_columns import coming_inputs, read_future
     from mcfo.data.tables import write_series
     from mcfo.inference.datasets import make_dataset, write_netcdf
-    from mcfo.learning.run_data import coming_inputs, read_future
     from mcfo.learning.saved_runs import load_run
-    from mcfo.models.simulation import beginning
+    from mcfo.models.base import beginning
     from mcfo.series import Series
 
     console = Console()

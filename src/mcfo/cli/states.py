@@ -146,9 +146,8 @@ def _apply(
     from rich.progress import track
 
     from mcfo.data.export import write_summaries
-    from mcfo.inference.datasets import write_netcdf
-    from mcfo.inference.tasks import Named
-    from mcfo.learning.run_data import read_for_run
+    from mcfo.data.run_columns import read_for_run
+    from mcfo.inference.datasets import Named, write_netcdf
     from mcfo.learning.saved_runs import load_run
 
     console = Console()

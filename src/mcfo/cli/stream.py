@@ -73,8 +73,8 @@ def _make(
     """A stream before its first observation, the run that it is of, and what tells it apart."""
     import jax
 
+    from mcfo import online
     from mcfo.files import nested
-    from mcfo.learning import streaming as online
     from mcfo.learning.parameters import Modules, digest
     from mcfo.learning.saved_runs import load_run
 
@@ -127,7 +127,7 @@ class _Stream:
         self.waiting = self.stopped = False
 
     def run(self) -> None:
-        from mcfo.learning import streaming as online
+        from mcfo import online
 
         if self.path is not None and self.path.exists():
             self.state = online.restore(self.path, self.state, about=self.about)
@@ -167,8 +167,8 @@ class _Stream:
     def _answer(self, line: str, number: int) -> None:
         import jax
 
+        from mcfo import online
         from mcfo.data.jsonl import read_line, write_answer
-        from mcfo.learning import streaming as online
 
         try:
             inputs = self.inputs
@@ -189,7 +189,7 @@ class _Stream:
             self._keep()
 
     def _keep(self) -> None:
-        from mcfo.learning import streaming as online
+        from mcfo import online
 
         if self.path is None:
             return

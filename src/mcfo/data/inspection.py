@@ -1,13 +1,13 @@
-"""What is in a table: its columns, its series, its times."""
+"""What is in a data set: its columns, its series, its statistics. In numpy alone: a page about them needs no JAX."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mcfo.data.tables import Table
-from mcfo.series import Series
+if TYPE_CHECKING:
+    from mcfo.data.tables import Table
 
 _LARGE = 100
 """From which mean on whole numbers may be measurements."""
@@ -37,14 +37,9 @@ class OfSeries(NamedTuple):
     last: str
 
 
-def values_of(series: Series) -> np.ndarray:
-    """What was observed, with NaN for what is missing."""
-    return np.where(np.asarray(series.mask()), np.asarray(series.observations, float), np.nan)
-
-
 def describe_columns(table: Table) -> list[Column]:
     """Each column of values, over all series."""
-    values = np.concatenate([values_of(series) for series in table.series_list])
+    values = np.concatenate([series.values() for series in table.series_list])
     found = []
     for name, column in zip(table.columns, values.T, strict=True):
         known = column[~np.isnan(column)]
@@ -76,7 +71,7 @@ def describe_series(table: Table) -> list[OfSeries]:
     """Each series."""
     found = []
     for place, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
-        missing = np.isnan(values_of(series))
+        missing = np.isnan(series.values())
         span = ("", "") if table.spans is None else table.spans[place][:2]
         found.append(
             OfSeries(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)
@@ -103,3 +98,50 @@ def suggestions(columns: list[Column]) -> list[str]:
     around_zero = all(abs(column.mean) < 0.2 * column.deviation for column in columns if column.known)
     further = ["stochastic-volatility"] if around_zero else []
     return ["local-level", "local-trend", "linear-gaussian", *further, *(["deep"] if len(columns) > 8 else [])]
+
+
+STATISTICS = (
+    "mean",
+    "standard deviation",
+    "skewness",
+    "excess kurtosis",
+    "smallest",
+    "largest",
+    "autocorrelation",
+    "autocorrelation of |x − mean|",
+)
+"""Of a set of series, pooled; the last two at lag 1."""
+MOST_COLUMNS = 8
+
+
+def statistics(values: np.ndarray) -> np.ndarray:
+    """(..., series, steps, columns) to (..., statistics, columns); NaN stands for what is missing."""
+    missing = np.isnan(values)
+    with np.errstate(all="ignore"):
+        mean = _mean(values)
+        centered = values - mean[..., None, None, :]
+        deviation = np.sqrt(_mean(centered**2))
+        standard = centered / np.where(deviation > 0, deviation, np.nan)[..., None, None, :]
+        found = [
+            mean,
+            deviation,
+            _mean(standard**3),
+            _mean(standard**4) - 3,
+            np.where(missing, np.inf, values).min(axis=(-3, -2)),
+            np.where(missing, -np.inf, values).max(axis=(-3, -2)),
+            _mean(standard[..., 1:, :] * standard[..., :-1, :]),
+            _lag_one(np.abs(standard)),
+        ]
+    stacked = np.stack(found, axis=-2)
+    return np.where(np.isfinite(stacked), stacked, np.nan)
+
+
+def _mean(values: np.ndarray) -> np.ndarray:
+    """Over series and steps; NaN where there is nothing."""
+    count = np.sum(~np.isnan(values), axis=(-3, -2))
+    return np.nansum(values, axis=(-3, -2)) / np.where(count > 0, count, np.nan)
+
+
+def _lag_one(values: np.ndarray) -> np.ndarray:
+    centered = values - _mean(values)[..., None, None, :]
+    return _mean(centered[..., 1:, :] * centered[..., :-1, :]) / _mean(centered**2)

@@ -11,9 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcfo.data.column_layout import Usual, Wanted
-from mcfo.data.csv_reader import DELIMITERS, read_csv
 from mcfo.data.npz import read_npz
-from mcfo.data.parquet_netcdf import read_netcdf, read_parquet
+from mcfo.data.table_files import DELIMITERS, read_csv, read_netcdf, read_parquet
 from mcfo.data.times import RawSeries, Spacing, Span, spacing
 from mcfo.errors import InputError
 from mcfo.files import write_atomically

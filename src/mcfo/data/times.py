@@ -212,7 +212,8 @@ def _months(moments: Sequence[np.ndarray]) -> str:
         months = one.astype("datetime64[M]")
         steps |= set(np.diff(months.astype(int)).tolist())
         days |= set((one - months).tolist())
-        last = (months + 1).astype("datetime64[D]") - 1
+        # NumPy 2.5 deprecates sums with bare integers: durations carry their unit.
+        last = (months + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")
         lasts |= set((last == one.astype("datetime64[D]")).tolist())
         if len(steps) > 1 or (len(days) > 1 and lasts != {True}):
             return ""

@@ -24,8 +24,8 @@ from mcfo.data.tables import write_series
 from mcfo.experiments.lgssm.problem import EMISSION_VARIANCE, FIXED, TRUTH, Problem, make_problem, parameters
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
 from mcfo.learning.fit import fit
-from mcfo.learning.fitted import Fitted
 from mcfo.learning.progress import ProgressBar
+from mcfo.learning.results import Fitted
 from mcfo.objectives.named import aesmc, mcfo
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.gaussian import AffineGaussian

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from mcfo.gradients.flow import Flow, Step
-from mcfo.gradients.rules import Side, StepRule
+from mcfo.gradients.rules import Flow, Side, Step, StepRule
 from mcfo.smc.pimh import PIMH
 from mcfo.types import Scalar
 

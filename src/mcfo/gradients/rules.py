@@ -7,14 +7,14 @@ respect to the proposal alone: the other side is frozen.
 from __future__ import annotations
 
 import abc
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import equinox as eqx
 import jax
-from jaxtyping import Array, Bool
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.gradients.flow import Flow, Step
-from mcfo.smc.trace import Move
+from mcfo.smc.trace import StepDraw
 from mcfo.types import Key, LogWeights, Scalar
 
 Side = Literal["theta", "phi"]
@@ -45,6 +45,60 @@ def _is_shared() -> bool:
     return True
 
 
+class Flow(NamedTuple):
+    """What a rule's gradient may pass through.
+
+    - `latents`: "all", the latents of this step and of the past, with the weights that they carry; "step", those of
+      this step alone, the past being given; "none", no latent: they are data.
+    - `density`: whether the parameters inside of q's own density count.
+    - `weighted`: whether what passes through a latent of this step is multiplied by the particle's weight v_i.
+    """
+
+    latents: Literal["all", "step", "none"]
+    density: bool = True
+    weighted: bool = False
+
+
+class Step(eqx.Module):
+    """What a rule sees of one step: K particles, live as far as its flow says.
+
+    - `log_joint`: log p(z_t, x_t | h_t-1), of what was observed of x_t.
+    - `log_imputed`: log p of what was missing and has been drawn, given the rest; zero where nothing was.
+    - `log_proposal`: log q(z_t | h_t-1, x).
+    - `log_ratio`: log w_t = log_joint - log_proposal.
+    - `log_weights`: the normalized weights after the step, log v_t.
+    - `increment`: log R_t.
+    - `parents`: log v_t-1 of the particles before they were resampled.
+    - `ancestors`, `resampled`: how they were.
+    - `remaining`: how many steps there are from this one to the last.
+    """
+
+    log_joint: LogWeights
+    log_imputed: LogWeights
+    log_proposal: LogWeights
+    log_weights: LogWeights
+    increment: Scalar
+    parents: LogWeights
+    ancestors: Int[Array, " particles"]
+    resampled: Bool[Array, ""]
+    remaining: Int[Array, ""]
+
+    @property
+    def log_ratio(self) -> LogWeights:
+        return self.log_joint - self.log_proposal
+
+    def average(self, values: Float[Array, " particles"]) -> Scalar:
+        """Σ_i [v_i] values_i. Particles of weight zero count for nothing, whatever their values are."""
+        return weighted_sum(self.log_weights, values)
+
+
+def weighted_sum(log_weights: LogWeights, values: Float[Array, " particles"]) -> Scalar:
+    """Σ_i [v_i] values_i, where the weights are numbers: an estimate averages, it does not reweight."""
+    log_weights = jax.lax.stop_gradient(log_weights)
+    alive = log_weights > -jnp.inf
+    return jnp.sum(jnp.where(alive, jnp.exp(log_weights) * jnp.where(alive, values, 0.0), 0.0))
+
+
 class Rule(eqx.Module):
     """A gradient estimator. Derive from [`StepRule`][] or [`PathRule`][]."""
 
@@ -69,9 +123,9 @@ class StepRule(Rule):
         """How many particles it draws and goes through, which it can where no gradient crosses time; None: all."""
         return None
 
-    def thinned(self, move: Move, *, key: Key) -> Move:
+    def thinned(self, draw: StepDraw, *, key: Key) -> StepDraw:
         """The particles that it goes through: all of them, unless it draws a few."""
-        return move
+        return draw
 
     @abc.abstractmethod
     def term(self, step: Step) -> Scalar:

@@ -10,13 +10,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.gradients.flow import Flow, Step, weighted_sum
 from mcfo.gradients.pathwise import refuse_accepted
-from mcfo.gradients.rules import PathRule, Side, StepRule, all_series
-from mcfo.smc.checks import is_positive, whole_number
-from mcfo.smc.filter import SMC, inherit
+from mcfo.gradients.rules import Flow, PathRule, Side, Step, StepRule, all_series, weighted_sum
+from mcfo.smc.compatibility import is_positive, whole_number
+from mcfo.smc.filter import SMC
 from mcfo.smc.resampling import Always, Multinomial, Never, systematic_indices
-from mcfo.smc.trace import Move
+from mcfo.smc.step import inherit
+from mcfo.smc.trace import StepDraw
 from mcfo.types import Key, LogWeights, Scalar
 
 
@@ -49,7 +49,7 @@ class FilterScore(StepRule):
         if self.draws is None or isinstance(sampler, SMC):
             return None
         return (
-            "Particles are drawn from the weights of a filter as it runs, but PIMH's moves come from an accepted "
+            "Particles are drawn from the weights of a filter as it runs, but PIMH's draws come from an accepted "
             "sweep. Leave out the draws, or use an SMC sampler."
         )
 
@@ -57,14 +57,14 @@ class FilterScore(StepRule):
     def thins_to(self) -> int | None:
         return self.draws
 
-    def thinned(self, move: Move, *, key: Key) -> Move:
+    def thinned(self, draw: StepDraw, *, key: Key) -> StepDraw:
         if self.draws is None:
-            return move
-        assert move.log_weights is not None  # a filter's, as it runs: see `objection`
-        chosen = systematic_indices(move.log_weights, self.draws, key=key)
-        # Everything but whether the step was resampled has one row a particle.
-        few = jax.tree.map(lambda array: array[chosen], eqx.tree_at(lambda m: m.resampled, move, move.carried))
-        return eqx.tree_at(lambda m: m.resampled, few, move.resampled)
+            return draw
+        assert draw.log_weights is not None  # a filter's, as it runs: see `objection`
+        chosen = systematic_indices(draw.log_weights, self.draws, key=key)
+        # Everything but whether the step was resampled has one row per particle.
+        few = jax.tree.map(lambda array: array[chosen], eqx.tree_at(lambda d: d.resampled, draw, draw.carried))
+        return eqx.tree_at(lambda d: d.resampled, few, draw.resampled)
 
     def term(self, step: Step) -> Scalar:
         return step.average(step.log_joint) if self.draws is None else jnp.mean(step.log_joint)

@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array, Float
+
+from mcfo.data.tables import Table, read_series
+from mcfo.inference.quantiles import Summary, checked_levels
+from mcfo.series import Series, stack
+from mcfo.smc.trace import Record
 
 if TYPE_CHECKING:
     import xarray
+
+Progress = Callable[[list[int]], Any]
+"""An iterator over the series that shows how far it is."""
 
 ENGINE = "h5netcdf"
 """NetCDF 4, whose groups ArviZ reads."""
@@ -48,6 +60,101 @@ _DIMENSIONS = {
 }
 
 
+class Draws(eqx.Module):
+    """Equally weighted draws of states and observations, flat; the time is in front."""
+
+    latents: Float[Array, "*steps draws latent"]
+    observations: Float[Array, "*steps draws dimensions"]
+
+
+class Named(NamedTuple):
+    """Series with their names and those of their columns, and when each step was, if that is known."""
+
+    series_list: list[Series]
+    names: list[str]
+    columns: list[str]
+    moments: list[np.ndarray] | None = None
+
+
+def named(data: Any) -> Named:
+    """Series from whatever holds some: a file, what was read from one, a series, several, or an array."""
+    if isinstance(data, str | Path):
+        data = read_series(Path(data))
+    if isinstance(data, Table | Named):
+        return Named(list(data.series_list), list(data.names), list(data.columns), data.moments)
+    if isinstance(data, Series):
+        data = [data] if data.observations.ndim == 2 else _unstacked(data)
+    elif not (isinstance(data, list | tuple) and data and all(isinstance(one, Series) for one in data)):
+        data = [Series.from_values(data)]
+    series_list = list(data)
+    columns = [f"x{place + 1}" for place in range(series_list[0].observations.shape[1])]
+    return Named(series_list, [str(place + 1) for place in range(len(series_list))], columns)
+
+
+def _unstacked(batch: Series) -> list[Series]:
+    return [jax.tree.map(lambda array, place=place: array[place], batch) for place in range(len(batch.observations))]
+
+
+def dataset_of(
+    kind: str,
+    data: Named,
+    compute: Callable[[Series], dict[str, Any]],
+    levels: Sequence[float],
+    about: Mapping[str, Any],
+    progress: Progress,
+    *,
+    future: bool = False,
+) -> xarray.Dataset:
+    """Apply `compute` to each series and collect the arrays that it returns.
+
+    **Arguments:**
+
+    - `kind`: what was done, for the attributes.
+    - `about`: further attributes.
+    - `future`: whether the arrays are about steps after the end of a series.
+    """
+    # Padded to one length, so that one program serves all of them.
+    batch = stack(data.series_list)
+    found, lengths = [], []
+    for place in progress(list(range(len(data.series_list)))):
+        series = jax.tree.map(lambda array, place=place: array[place], batch)
+        length = series.steps if series.length is None else int(series.length)
+        arrays = {name: np.asarray(array) for name, array in compute(series).items()}
+        if not future:
+            arrays = {**_without_padding(arrays, length), "observation": series.values()}
+        found.append(arrays)
+        lengths.append(length)
+    return make_dataset(
+        found,
+        series=data.names,
+        columns=data.columns,
+        levels=checked_levels(levels),
+        lengths=lengths,
+        attributes={"kind": kind, **about},
+        moments=None if future else data.moments,
+    )
+
+
+def _without_padding(arrays: Mapping[str, np.ndarray], steps: int) -> dict[str, np.ndarray]:
+    return {name: array if array.ndim == 0 else array[:steps] for name, array in arrays.items()}
+
+
+def state_arrays(latent: Summary, observed: Summary, record: Record, draws: Draws | None) -> dict[str, Any]:
+    """Return what is known of the steps of one series, by the names of a data set."""
+    arrays: dict[str, Any] = {
+        "latent_mean": latent.mean,
+        "latent_quantiles": latent.quantiles,
+        "observation_mean": observed.mean,
+        "observation_quantiles": observed.quantiles,
+        "ess": record.ess,
+        "log_predictive": record.log_evidence,
+        "log_evidence": jnp.sum(record.log_evidence),
+    }
+    if draws is not None:
+        arrays |= {"latent_draws": draws.latents, "observation_draws": draws.observations}
+    return arrays
+
+
 def make_dataset(
     found: Sequence[Mapping[str, np.ndarray]],
     *,
@@ -69,7 +176,9 @@ def make_dataset(
     variables = {}
     for name in found[0]:
         dimensions = _DIMENSIONS[name]
-        arrays = [np.asarray(one[name], bool if name == "finite" else float) for one in found]
+        arrays = [
+            array if array.dtype == bool else array.astype(float) for array in (np.asarray(one[name]) for one in found)
+        ]
         if "time" in dimensions:
             arrays = [_lengthened(array, longest) for array in arrays]
         variables[name] = (dimensions, np.stack(arrays), {"long_name": MEANINGS[name]})
@@ -111,7 +220,7 @@ def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
         renamed = dataset[[name]].rename({name: new_name, "particle": "draw"}).expand_dims(chain=[0])
         return renamed.transpose("chain", "draw", ...)
 
-    future = dataset.attrs.get("kind") == "forecast"
+    future = "observation" not in dataset
     return {
         "posterior": group("latent_draws", "state"),
         "predictions" if future else "posterior_predictive": group("observation_draws", "observation"),

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
-from jaxtyping import Key as KeyArray
 
 from mcfo.data.batching import Buckets, as_buckets, steps_of
 from mcfo.kalman import kalman_filter
@@ -19,11 +18,14 @@ from mcfo.models.base import Model
 from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
-from mcfo.smc.filter import SMC, split_first
-from mcfo.smc.frames import frames, step_key
+from mcfo.smc.filter import SMC
+from mcfo.smc.noise import step_key
 from mcfo.smc.resampling import Always
+from mcfo.smc.step import Outcome
+from mcfo.smc.step_scan import step_scan
+from mcfo.smc.trace import Record, State
 from mcfo.smc.weights import uniform_log_weights
-from mcfo.types import Key, LogWeights, Memory, Scalar
+from mcfo.types import Key, Memory, Scalar
 
 _PREDICTION_TAG = 0x70726564
 _AT_ONCE = 2**23
@@ -110,22 +112,12 @@ def series_scores(
     """The scores of each series, some of them at a time so that memory does not grow with their number."""
 
     def one(series: Series) -> Scores:
-        steps = frames(proposal, series)
-        first, rest = split_first(steps)
-        state, record = sampler.init(model, proposal, first, key=key)
-        start = model.start(first.inputs)
-        uniform = uniform_log_weights(sampler.particles, state.log_weights.dtype)
-        error = _first_error(model, start, uniform, first, key) if predict else jnp.zeros(())
+        def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> tuple[Record, Scalar]:
+            dtype = outcome.increment.dtype
+            error = _squared_error(model, before, frame, sampler.particles, key, dtype) if predict else jnp.zeros(())
+            return outcome.record, error
 
-        def body(state, frame):
-            error = _next_error(model, state.memory, state.log_weights, frame, key) if predict else jnp.zeros(())
-            state, record = sampler.step(model, proposal, state, frame, key=key)
-            return state, (record, error)
-
-        _, (records, errors) = jax.lax.scan(body, state, rest)
-        record, errors = jax.tree.map(
-            lambda one, many: jnp.concatenate([one[None], many]), (record, error), (records, errors)
-        )
+        _, (record, errors) = step_scan(sampler, model, proposal, series, visit, key=key)
         exists = series.present()
         exists = jnp.ones(series.steps, bool) if exists is None else exists
         # Where a filter has collapsed it goes on with equal weights, of which none means anything.
@@ -205,27 +197,17 @@ _all_scores = eqx.filter_jit(
 )
 
 
-def _first_error(model: Model, memory: Memory, log_weights: LogWeights, frame: Frame, key: Key) -> Scalar:
-    def predicted(key: Key) -> Array:
-        latent = model.initial(memory, frame.inputs).sample(key)
-        return model.emission(memory, latent, frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
+def _squared_error(model: Model, before: State | None, frame: Frame, particles: int, key: Key, dtype: Any) -> Scalar:
+    """The squared error of the prediction of x_t from the state before it, summed over what was observed."""
 
-    return _squared_error(jax.vmap(predicted)(_keys(log_weights, frame, key)), log_weights, frame)
-
-
-def _next_error(model: Model, memory: Memory, log_weights: LogWeights, frame: Frame, key: Key) -> Scalar:
     def predicted(memory: Memory, key: Key) -> Array:
-        latent = model.transition(memory, frame.inputs).sample(key)
-        return model.emission(memory, latent, frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
+        prior = (model.initial if before is None else model.transition)(memory, frame.inputs)
+        return model.emission(memory, prior.sample(key), frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
 
-    return _squared_error(jax.vmap(predicted)(memory, _keys(log_weights, frame, key)), log_weights, frame)
-
-
-def _keys(log_weights: LogWeights, frame: Frame, key: Key) -> KeyArray[Array, " particles"]:
-    return jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), len(log_weights))
-
-
-def _squared_error(predictions: Float[Array, "particles dimensions"], log_weights: LogWeights, frame: Frame) -> Scalar:
+    keys = jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), particles)
+    memory = model.start(frame.inputs) if before is None else before.memory
+    log_weights = uniform_log_weights(particles, dtype) if before is None else before.log_weights
+    predictions = jax.vmap(predicted, in_axes=(None if before is None else 0, 0))(memory, keys)
     error = (jnp.exp(log_weights) @ predictions - frame.observation) ** 2
     if frame.observed is not None:
         error = jnp.where(frame.observed, error, 0.0)

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
-from mcfo.models.base import Model
-from mcfo.models.simulation import emission_mean
+from mcfo.inference.datasets import Draws, Progress, dataset_of, named, state_arrays
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
+from mcfo.models.base import Model, emission_mean
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
-from mcfo.smc.checks import check_arguments, check_series
-from mcfo.smc.filter import SMC, split_first
-from mcfo.smc.frames import frames, step_key
+from mcfo.smc.compatibility import check_arguments, check_series
+from mcfo.smc.filter import SMC
+from mcfo.smc.noise import step_key
 from mcfo.smc.resampling import systematic_indices
+from mcfo.smc.step import Outcome
+from mcfo.smc.step_scan import step_scan
 from mcfo.smc.trace import Record, State
 from mcfo.smc.weights import uniform_log_weights
-from mcfo.types import Key, LogWeights, Memory
+from mcfo.types import Key, Memory
+
+if TYPE_CHECKING:
+    import xarray
 
 _PREDICTION_TAG = 0x70726576
 """Keeps the random numbers of predictions apart from the filter's."""
 _DRAW_TAG = 0x6B657074
-
-
-class Draws(eqx.Module):
-    """Equally weighted draws of states and observations, flat; the time is in front."""
-
-    latents: Float[Array, "*steps draws latent"]
-    observations: Float[Array, "*steps draws dimensions"]
 
 
 class Filtered(eqx.Module):
@@ -81,46 +80,70 @@ def _filtered(
     draws: int,
     key: Key,
 ) -> Filtered:
-    first, rest = split_first(frames(proposal, series))
-
-    def summarize(state: State, record: Record, predicted: Any, carried: LogWeights, frame: Frame) -> Filtered:
-        observations, means = predicted
-        kept = None
+    def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> Filtered:
+        state = outcome.state
+        observations, means = _predict(model, before, frame, sampler.particles, key)
+        carried = uniform_log_weights(sampler.particles, state.log_weights.dtype)
+        carried = carried if before is None else before.log_weights
+        saved = None
         if draws:
             of_latents, of_observations = jax.random.split(jax.random.fold_in(step_key(key, frame), _DRAW_TAG))
-            kept = Draws(
+            saved = Draws(
                 flat(state.latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
                 flat(observations[systematic_indices(carried, draws, key=of_observations)]),
             )
         return Filtered(
             Summary.of(state.latents, state.log_weights, levels),
             Summary.of(observations, carried, levels, means),
-            record,
-            kept,
+            outcome.record,
+            saved,
         )
 
-    def body(state: State, frame: Frame) -> tuple[State, Filtered]:
-        predicted = _predict(model, state.memory, frame, sampler.particles, key, first=False)
-        later, record = sampler.step(model, proposal, state, frame, key=key)
-        return later, summarize(later, record, predicted, state.log_weights, frame)
-
-    predicted = _predict(model, model.start(first.inputs), first, sampler.particles, key, first=True)
-    state, record = sampler.init(model, proposal, first, key=key)
-    uniform = uniform_log_weights(sampler.particles, state.log_weights.dtype)
-    one = summarize(state, record, predicted, uniform, first)
-    _, others = jax.lax.scan(body, state, rest)
-    return jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
+    return step_scan(sampler, model, proposal, series, visit, key=key)[1]
 
 
-def _predict(model: Model, memory: Memory, frame: Frame, particles: int, key: Key, *, first: bool) -> tuple[Any, Any]:
+def _predict(model: Model, before: State | None, frame: Frame, particles: int, key: Key) -> tuple[Any, Any]:
     """A draw of x_t for every particle before it is seen, and its mean where the emission has one."""
 
     def one(memory: Memory, key: Key) -> tuple[Any, Any]:
         of_latent, of_observation = jax.random.split(key)
-        prior = model.initial(memory, frame.inputs) if first else model.transition(memory, frame.inputs)
-        law = model.emission(memory, prior.sample(of_latent), frame.inputs)
-        observation = law.sample(of_observation)
-        return observation, emission_mean(law, observation)
+        prior = (model.initial if before is None else model.transition)(memory, frame.inputs)
+        emission = model.emission(memory, prior.sample(of_latent), frame.inputs)
+        observation = emission.sample(of_observation)
+        return observation, emission_mean(emission, observation)
 
     keys = jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), particles)
-    return jax.vmap(one, in_axes=(None if first else 0, 0))(memory, keys)
+    memory = model.start(frame.inputs) if before is None else before.memory
+    return jax.vmap(one, in_axes=(None if before is None else 0, 0))(memory, keys)
+
+
+def filter(
+    model: Model,
+    proposal: Proposal,
+    data: Any,
+    *,
+    particles: int = 1000,
+    levels: Sequence[float] = LEVELS,
+    draws: int = 0,
+    seed: int = 0,
+    progress: Progress = iter,
+) -> xarray.Dataset:
+    """p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step of every series: means and quantiles, ESS, log evidence.
+
+    **Arguments:**
+
+    - `data`: a CSV or NPZ file, what [`read_series`][] read, one [`Series`][] or several, or an array with NaN for
+      what is missing.
+    - `particles`: of the filter.
+    - `levels`: of the quantiles.
+    - `draws`: how many are kept beside the summaries, for ArviZ; those of different steps are not connected.
+    - `seed`: of all random numbers.
+    """
+
+    def one(series: Series) -> dict[str, Any]:
+        result = filter_series(
+            model, proposal, series, key=jax.random.key(seed), sampler=SMC(particles), levels=levels, draws=draws
+        )
+        return state_arrays(result.latent, result.predicted, result.record, result.draws)
+
+    return dataset_of("filter", named(data), one, levels, {"particles": particles, "seed": seed}, progress)

@@ -1,25 +1,27 @@
-"""Forecasts after the last observation, and from every step of a series, each scored by what came."""
+"""Forecasts after the last observation of a series."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mcfo.inference.summaries import crps, ordered_quantiles, probability_below, rank_transform
-from mcfo.missing import observed_log_prob
-from mcfo.models.base import Model
-from mcfo.models.simulation import Path, continued
+from mcfo.inference.datasets import Progress, dataset_of, named
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
+from mcfo.models.base import Model, Path, continued
 from mcfo.proposals.base import Proposal
-from mcfo.series import Frame, Series
-from mcfo.smc.filter import SMC, split_first
-from mcfo.smc.frames import frames, step_key
-from mcfo.smc.resampling import draw_indices, systematic_indices
-from mcfo.types import Key, Memory, Scalar
+from mcfo.series import Series
+from mcfo.smc.filter import SMC
+from mcfo.smc.resampling import systematic_indices
+from mcfo.smc.weights import uniform_log_weights
+from mcfo.types import Key
+
+if TYPE_CHECKING:
+    import xarray
 
 _TAG = 0x666F7265
 """Keeps the future's random numbers apart from the filter's."""
@@ -95,164 +97,64 @@ def _forecast(
     return Forecast(paths, jnp.isfinite(trace.log_evidence))
 
 
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The quantiles that are kept of each forecast."""
-
-_ROLLING_TAG = 0x726F6C6C
-"""Keeps the forecasts' random numbers apart from the filter's."""
-
-
-class Rolling(eqx.Module):
-    """Forecasts of one series, (steps, horizon): those at place t are of x_t+1 to x_t+h given x_1:t, t = 0..T-1.
-
-    NaN stands where no forecast began, and where there is nothing to compare it with.
-
-    - `log_score`: log p(x_t+s | x_1:t), of all dimensions that were observed together; higher is better.
-    - `crps`: the continuous ranked probability score; lower is better.
-    - `pit`: where in the forecast the value fell, uniform between 0 and 1 if the model is right.
-    - `mean`, `quantiles`: of the forecasts, the latter at `LEVELS`.
-    """
-
-    log_score: Float[Array, "*forecasts"]
-    crps: Float[Array, "*forecasts dimensions"]
-    pit: Float[Array, "*forecasts dimensions"]
-    mean: Float[Array, "*forecasts dimensions"]
-    quantiles: Float[Array, "*forecasts levels dimensions"]
-
-
-class _Target(NamedTuple):
-    """A step that is forecast. `scored` says of each dimension whether there is a value to compare with."""
-
-    observation: Any
-    observed: Any
-    inputs: Any
-    scored: Any
-
-
-def rolling(
-    sampler: SMC,
+def forecast(
     model: Model,
     proposal: Proposal,
-    series: Series,
-    origins: Bool[Array, " steps"],
+    data: Any,
+    steps: int,
     *,
-    horizon: int,
-    draws: int,
-    key: Key,
-) -> Rolling:
-    """Filters a series once; from each origin so many draws go on for `horizon` steps, independent given the particles.
+    particles: int = 1000,
+    draws: int = 1000,
+    levels: Sequence[float] = LEVELS,
+    inputs: Any = None,
+    seed: int = 0,
+    progress: Progress = iter,
+) -> xarray.Dataset:
+    """p(z_T+s, x_T+s | x_1:T) for s = 1..`steps` after the end of every series: means and quantiles.
 
-    The log score one step ahead is the filter's own evidence increment, which a good proposal makes precise; further
-    ahead it is the logarithm of the mean density over the draws. Either is a little low in mean, by half the variance
-    of that logarithm. Memory does not grow with the number of origins beyond what is kept of each.
+    The times are s, and `length` is T. The draws are paths, and all of them are kept. Where the filter lost a series
+    before its end, `finite` is False, and its forecast means little.
 
     **Arguments:**
 
-    - `origins`: True at place t where a forecast given x_1:t is wanted.
+    - `draws`: paths into the future.
+    - `inputs`: (steps, inputs), of the future, for a model that takes them.
+    - `data`, `particles`, `levels`, `seed`: as those of `filter`.
     """
-    steps = frames(proposal, series)
-    targets = _padded(series, steps, horizon)
-    first, rest = split_first(steps)
-    dtype = _score_dtype(model, proposal, sampler, first, key)
+    several = jnp.asarray(checked_levels(levels), float)
 
-    def scores(begin: Any, time: Any, frame: Frame) -> Rolling:
-        ahead = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, time, horizon), targets)
-        own = jax.random.fold_in(step_key(key, frame), _ROLLING_TAG)
-        return _rolling_forecast(model, begin, ahead, draws, own, dtype)
-
-    def nothing() -> Rolling:
-        shape = jax.eval_shape(lambda: scores(None, 0, first))
-        return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), shape)
-
-    def body(state: Any, given: Any) -> tuple[Any, tuple[Rolling, Scalar]]:
-        frame, time, wanted = given
-        found = jax.lax.cond(wanted, lambda: scores(state, time, frame), nothing)
-        state, record = sampler.step(model, proposal, state, frame, key=key)
-        return state, (found, record.log_evidence)
-
-    begun = jax.lax.cond(origins[0], lambda: scores(None, 0, first), nothing)
-    state, record = sampler.init(model, proposal, first, key=key)
-    later = (rest, jnp.arange(1, series.steps), origins[1:])
-    _, (found, increments) = jax.lax.scan(body, state, later)
-    found, increments = jax.tree.map(
-        lambda one, many: jnp.concatenate([one[None], many]), (begun, record.log_evidence), (found, increments)
-    )
-    # One step ahead, the filter knows the predictive density better than the draws do.
-    one_ahead = jnp.where(jnp.isnan(found.log_score[:, 0]), jnp.nan, increments)
-    return eqx.tree_at(lambda r: r.log_score, found, found.log_score.at[:, 0].set(one_ahead))
-
-
-def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
-    """Every step, and after the last as many without values as a forecast from it would reach."""
-
-    def lengthen(array: Any, **how: Any) -> Any:
-        return None if array is None else jnp.pad(array, ((0, horizon - 1), (0, 0)), **how)
-
-    return _Target(
-        lengthen(steps.observation, mode="edge"),
-        lengthen(steps.observed, mode="edge"),
-        lengthen(steps.inputs, mode="edge"),
-        lengthen(series.mask()),
-    )
-
-
-def _score_dtype(model: Model, proposal: Proposal, sampler: SMC, frame: Frame, key: Key) -> Any:
-    return jax.eval_shape(lambda: sampler.init(model, proposal, frame, key=key))[1].log_evidence.dtype
-
-
-def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key: Key, dtype: Any) -> Rolling:
-    """Draws from where a filter stands, or from the model's beginning if `begin` is None."""
-    of_choice, of_paths = jax.random.split(key)
-    keys = jax.random.split(of_paths, len(ahead.scored))
-    if begin is None:
-        (first, first_key), rest = split_first((ahead, keys))
-        memory = model.start(first.inputs)
-        memories, one = _rolling_step(
-            model, lambda _: (memory, model.initial(memory, first.inputs)), jnp.arange(draws), first, first_key, dtype
+    def one(series: Series) -> dict[str, Any]:
+        result = forecast_series(
+            model,
+            proposal,
+            series,
+            steps=steps,
+            sampler=SMC(particles),
+            draws=draws,
+            inputs=inputs,
+            key=jax.random.key(seed),
         )
-    else:
-        rest = ahead, keys
-        chosen = draw_indices(begin.log_weights, draws, key=of_choice)
-        memories, one = jax.tree.map(lambda array: array[chosen], begin.memory), None
+        return future_arrays(result, several)
 
-    def body(memories: Memory, given: tuple[_Target, Key]) -> tuple[Memory, Rolling]:
-        target, own = given
-        return _rolling_step(
-            model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, target, own, dtype
-        )
-
-    _, found = jax.lax.scan(body, memories, rest)
-    if one is None:
-        return found
-    return jax.tree.map(lambda one, many: jnp.concatenate([one[None], many]), one, found)
+    about = {"particles": particles, "seed": seed}
+    return dataset_of("forecast", named(data), one, levels, about, progress, future=True)
 
 
-def _rolling_step(
-    model: Model, law: Any, sources: Any, target: _Target, key: Key, dtype: Any
-) -> tuple[Memory, Rolling]:
-    """One step of all draws, compared with its target."""
-    of_draws, of_ties = jax.random.split(key)
-    uniform = jax.random.uniform(of_ties, target.observation.shape, dtype)
+def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:
+    """A forecast as a data set has it; its paths have the draws in front of the time."""
+    paths = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), result.paths)
+    even = uniform_log_weights(paths.observations.shape[1], levels.dtype)
 
-    def one(source: Any, latent_key: Key, observation_key: Key) -> Any:
-        memory, prior = law(source)
-        latent = prior.sample(latent_key)
-        emission = model.emission(memory, latent, target.inputs)
-        observation = emission.sample(observation_key)
-        log_density = observed_log_prob(emission, target.observation, target.observed)
-        below = probability_below(emission, target.observation, uniform)
-        return model.advance(memory, latent, observation), observation, log_density, below
+    def summary(values: Any, means: Any) -> Summary:
+        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
 
-    count = len(jax.tree.leaves(sources)[0])
-    memories, observations, log_densities, below = jax.vmap(one)(sources, *jax.random.split(of_draws, (2, count)))
-    values, observation = observations.astype(dtype), target.observation.astype(dtype)
-    pit = rank_transform(values, observation, uniform) if below is None else jnp.mean(below, axis=0).astype(dtype)
-    log_score = jax.nn.logsumexp(log_densities.astype(dtype)) - jnp.log(jnp.asarray(count, dtype))
-    nothing, ordered = jnp.asarray(jnp.nan, dtype), jnp.sort(values, axis=0)
-    return memories, Rolling(
-        log_score=jnp.where(jnp.any(target.scored), log_score, nothing),
-        crps=jnp.where(target.scored, crps(ordered, observation), nothing),
-        pit=jnp.where(target.scored, pit, nothing),
-        mean=jnp.mean(values, axis=0),
-        quantiles=ordered_quantiles(ordered, LEVELS),
-    )
+    latent, observed = summary(paths.latents, None), summary(paths.observations, paths.means)
+    return {
+        "latent_mean": latent.mean,
+        "latent_quantiles": latent.quantiles,
+        "observation_mean": observed.mean,
+        "observation_quantiles": observed.quantiles,
+        "finite": result.finite,
+        "latent_draws": jax.vmap(flat)(paths.latents),
+        "observation_draws": jax.vmap(flat)(paths.observations),
+    }

@@ -11,11 +11,10 @@ import jax
 import numpy as np
 from scipy.special import ndtri
 
+from mcfo.data.inspection import statistics
 from mcfo.data.npz import write_npz
-from mcfo.data.statistics import statistics
 from mcfo.inference.rolling_evaluation import evaluate_rolling
-from mcfo.models.base import Model
-from mcfo.models.simulation import beginning
+from mcfo.models.base import Model, beginning
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series, stack, with_ids
 from mcfo.types import Key

@@ -13,7 +13,7 @@ import numpy as np
 
 from mcfo.data.batching import as_buckets
 from mcfo.errors import InputError
-from mcfo.inference.forecasting import Rolling, rolling
+from mcfo.inference.scoring import Rolling, rolling
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
@@ -59,7 +59,7 @@ class RollingEvaluation(NamedTuple):
     """What [`evaluate_rolling`][] found.
 
     - `scores`: one for each distance, 1 to the horizon.
-    - `series`: every single forecast, a [`Rolling`][mcfo.inference.forecasting.Rolling] of numpy arrays for each
+    - `series`: every single forecast, a [`Rolling`][mcfo.inference.scoring.Rolling] of numpy arrays for each
       series, in the order of their numbers; differences between two models are best taken there, forecast by forecast.
     - `observations`: the values of each series, NaN where one is missing.
     - `collapsed`: how many series the filter lost; their log scores are -inf or NaN.

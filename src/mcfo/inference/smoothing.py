@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.inference.filtering import Draws
-from mcfo.inference.summaries import LEVELS, Summary, checked_levels, flat
+from mcfo.inference.datasets import Draws, Progress, dataset_of, named, state_arrays
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
 from mcfo.missing import fill, impute
-from mcfo.models.base import MarkovModel, Model
-from mcfo.models.simulation import emission_mean
+from mcfo.models.base import MarkovModel, Model, emission_mean
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
-from mcfo.smc.checks import check_arguments, check_fit, check_series
-from mcfo.smc.filter import SMC, Outcome, first_step, next_step, split_first
-from mcfo.smc.frames import frame_at, frames, step_key
-from mcfo.smc.keys import Keys, keys_of
+from mcfo.smc.compatibility import check_arguments, check_series
+from mcfo.smc.filter import SMC
+from mcfo.smc.noise import step_key
 from mcfo.smc.resampling import draw_indices
 from mcfo.smc.smoothing import backward_simulation
+from mcfo.smc.step import Outcome
+from mcfo.smc.step_scan import frames, join_first, split_first, step_scan
 from mcfo.smc.trace import Record, State
 from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, Memory
+
+if TYPE_CHECKING:
+    import xarray
 
 _TAG = 0x66696C6C
 """Keeps the random numbers of observations apart from those of filter and smoother."""
@@ -134,39 +139,29 @@ def _of_markov(sampler: SMC, model: MarkovModel, proposal: Proposal, series: Ser
 
     one = observe(model.start(first.inputs), latents[0], first, first=True)
     others = jax.lax.map(lambda now: observe(*now, first=False), (latents[:-1], latents[1:], rest))
-    observations, means = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
+    observations, means = join_first(one, others)
     return _Paths(latents, observations, means, trace.record)
 
 
 @eqx.filter_jit
 def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, paths: int, key: Key) -> _Paths:
     """From the genealogy: what a particle imputed is part of its past, and was weighed with it."""
-    steps = frames(proposal, series)
-    fit = check_fit(model, proposal, frame_at(steps, 0))
-    keys = jax.vmap(lambda frame: keys_of(step_key(key, frame)))(steps)
-    (first, first_keys), rest = split_first((steps, keys))
 
-    def keep(outcome: Outcome, memory: Memory, frame: Frame, *, first: bool) -> Any:
-        move = outcome.move
+    def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> Any:
+        draw = outcome.draw
         sample, unused = _keys(key, frame, sampler.particles)
 
         def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
             return _seen(model, memory, latent, frame, sample, imputation)
 
         # The filter's own keys: the values that its particles remember.
-        imputation = unused if move.imputation is None else move.imputation
-        in_axes = (None if first else 0, 0, 0, 0)
+        imputation = unused if draw.imputation is None else draw.imputation
+        memory = model.start(frame.inputs) if before is None else draw.memory
+        in_axes = (None if before is None else 0, 0, 0, 0)
         seen = jax.vmap(one, in_axes=in_axes)(memory, outcome.state.latents, sample, imputation)
-        return (outcome.state.latents, *seen), move.ancestors, outcome.record
+        return (outcome.state.latents, *seen), draw.ancestors, outcome.record
 
-    def body(state: State, now: tuple[Frame, Keys]) -> tuple[State, Any]:
-        outcome = next_step(sampler, model, proposal, state, *now, fit)
-        return outcome.state, keep(outcome, outcome.move.memory, now[0], first=False)
-
-    outcome = first_step(sampler, model, proposal, first, first_keys, fit)
-    state, others = jax.lax.scan(body, outcome.state, rest)
-    one = keep(outcome, model.start(first.inputs), first, first=True)
-    kept, ancestors, record = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
+    state, (saved, ancestors, record) = step_scan(sampler, model, proposal, series, visit, key=key)
 
     def back(places: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
         values, ancestors = now
@@ -174,5 +169,46 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
-    latents, observations, means = jax.lax.scan(back, last, (kept, ancestors), reverse=True)[1]
+    latents, observations, means = jax.lax.scan(back, last, (saved, ancestors), reverse=True)[1]
     return _Paths(latents, observations, means, record)
+
+
+def smooth(
+    model: Model,
+    proposal: Proposal,
+    data: Any,
+    *,
+    particles: int = 1000,
+    paths: int = 500,
+    levels: Sequence[float] = LEVELS,
+    draws: int = 0,
+    seed: int = 0,
+    progress: Progress = iter,
+) -> xarray.Dataset:
+    """p(z_t | x_1:T) for every step of every series, and the law of another x_t; `filled` has the means of what was
+    missing in its place, whose intervals are the observation's quantiles.
+
+    **Arguments:**
+
+    - `particles`: of the filter; all of them are kept at every step.
+    - `paths`: drawn backwards through them.
+    - `draws`: how many paths are kept beside the summaries, for ArviZ.
+    - `data`, `levels`, `seed`: as those of `filter`.
+    """
+
+    def one(series: Series) -> dict[str, Any]:
+        result = smooth_series(
+            model,
+            proposal,
+            series,
+            key=jax.random.key(seed),
+            sampler=SMC(particles),
+            paths=paths,
+            levels=levels,
+            draws=draws,
+        )
+        filled = np.where(np.asarray(series.mask()), series.observations, result.observed.mean)
+        return {**state_arrays(result.latent, result.observed, result.record, result.draws), "filled": filled}
+
+    about = {"particles": particles, "paths": paths, "seed": seed}
+    return dataset_of("smooth", named(data), one, levels, about, progress)

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from mcfo.learning.fitted import Fitted, results_of
 from mcfo.learning.parameters import Modules
 from mcfo.learning.progress import Listener, Silent
+from mcfo.learning.results import Fitted, results_of
 from mcfo.learning.run_folder import RunFolder, make_config
 from mcfo.learning.settings import Settings
 from mcfo.learning.trainer import Trainer
+from mcfo.learning.watchdog import Watchdog
 from mcfo.models.base import Model
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
@@ -76,12 +77,13 @@ def fit(
             state = trainer.place(state)
         begun = kept = time.perf_counter()
         before, best = seconds, trainer.best_score(lines)
-        with listener:
+        with listener, Watchdog(listener, _how_to_resume(out)) as watchdog:
             listener.begin(chosen.steps, int(state.step), trainer.particles)
             while int(state.step) < chosen.steps and not trainer.is_exhausted(state):
-                state, now = trainer.advance(state)
+                step = int(state.step)
+                state, now = watchdog.watch(step, trainer.advance, state)
                 if trainer.is_due(state):
-                    state, now = trainer.validate(state, now)
+                    state, now = watchdog.watch(step, trainer.validate, state, now)
                 seconds = before + time.perf_counter() - begun
                 now = [{**line, "seconds": round(seconds, 3)} for line in now]
                 lines += now
@@ -93,7 +95,7 @@ def fit(
                         folder.checkpoint(state, seconds=seconds, nll_per_step=score)
                         kept = time.perf_counter()
                 best = min(best, score)
-            fitted = trainer.finish(state, lines, seconds)
+            fitted = watchdog.watch(int(state.step), trainer.finish, state, lines, seconds)
             if folder is not None:
                 folder.checkpoint(state, seconds=seconds, nll_per_step=math.inf)
                 folder.finish(results_of(fitted), fitted.arrays())
@@ -101,3 +103,9 @@ def fit(
         if folder is not None:
             folder.close()
     return fitted
+
+
+def _how_to_resume(out: str | Path | None) -> str:
+    if out is None:
+        return "Nothing of it is saved; give a folder, out=..., to be able to resume the next one."
+    return f"The run is in {out}: the same call with --resume (in Python, resume=True) continues from its checkpoint."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,10 @@ class Listener(abc.ABC):
     def update(self, lines: list[dict[str, Any]]) -> None:
         """The newest lines, one for each seed."""
 
+    def notice(self, text: str) -> None:
+        """What a person should know now; called from another thread. Without a better place it is logged."""
+        logging.getLogger("mcfo").warning(text)
+
     def __enter__(self) -> Listener:
         return self
 
@@ -32,7 +37,7 @@ class Listener(abc.ABC):
 
 
 class Silent(Listener):
-    """Says nothing."""
+    """Says nothing of its own."""
 
     def begin(self, steps: int, step: int, particles: int) -> None:
         pass
@@ -74,6 +79,9 @@ class ProgressBar(Listener):
     def begin(self, steps: int, step: int, particles: int) -> None:
         self._particles = particles
         self._task = self._progress.add_task(self._title, total=steps, completed=step, state="compiling")
+
+    def notice(self, text: str) -> None:
+        self._console.print(text, style="yellow", markup=False, highlight=False)
 
     def update(self, lines: list[dict[str, Any]]) -> None:
         skipped = sum(line["skipped"] for line in lines)
@@ -119,6 +127,9 @@ class TensorBoard(Listener):
 
     def begin(self, steps: int, step: int, particles: int) -> None:
         self._then.begin(steps, step, particles)
+
+    def notice(self, text: str) -> None:
+        self._then.notice(text)
 
     def update(self, lines: list[dict[str, Any]]) -> None:
         for line in lines:

@@ -17,7 +17,7 @@ import numpy as np
 from mcfo.data.batching import Buckets, steps_of
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
-from mcfo.files import write_atomically
+from mcfo.files import read_json, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
 from mcfo.learning.parameters import describe, digest, named_arrays
 from mcfo.learning.step import State
@@ -162,19 +162,6 @@ def _lock(path: Path) -> IO[bytes]:
     return file
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object from a file."""
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"Cannot read {path}: {error.strerror}.") from error
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not JSON: {error}.") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} holds a {type(content).__name__}, but an object is wanted.")
-    return content
-
-
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
     """The lines of the metrics; a last one that was torn by a kill is left out."""
     path = folder / "metrics.jsonl"
@@ -248,8 +235,7 @@ def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "name": objective.name,
             "theta": describe(objective.theta),
             "phi": describe(objective.phi),
-            "frugal": objective.frugal,
-            "window": objective.window,
+            "backward": describe(objective.backward),
         },
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in _OF_DATA if about.get(name) is not None},

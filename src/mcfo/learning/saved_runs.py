@@ -13,12 +13,14 @@ from mcfo.catalogue.from_data import Start
 from mcfo.catalogue.registry import check, entry, make
 from mcfo.catalogue.user_code import make_own, make_own_proposal
 from mcfo.data.npz import read_arrays, write_npz
+from mcfo.data.run_columns import NO_INPUTS, Inputs, coming_inputs
 from mcfo.errors import InputError
-from mcfo.files import nested
-from mcfo.inference.tasks import filter, forecast, smooth
+from mcfo.files import nested, read_json
+from mcfo.inference.filtering import filter
+from mcfo.inference.forecasting import forecast
+from mcfo.inference.smoothing import smooth
 from mcfo.learning.parameters import Modules, describe, fill, named_arrays
-from mcfo.learning.run_data import NO_INPUTS, Inputs, coming_inputs
-from mcfo.learning.run_folder import differences, read_json
+from mcfo.learning.run_folder import differences
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
@@ -236,7 +238,7 @@ class _Parts(NamedTuple):
             name=str(nested(config, "model", "name")),
             own_model=own if isinstance(own, bool) else None,
             own_proposal=nested(config, "proposal", "own") is True,
-            bootstrap=nested(config, "proposal", "class") == "Bootstrap",
+            bootstrap=nested(config, "proposal", "class") == Bootstrap.__name__,
             options=options if isinstance(options, dict) else {},
             seeds=seeds,
             dimensions=dimensions,

@@ -16,6 +16,10 @@ import numpy as np
 import optax
 
 from mcfo.errors import InputError, nearest
+from mcfo.gradients.registry import rule_by_name
+from mcfo.gradients.rules import StepRule
+from mcfo.objectives.objective import Estimator, Objective
+from mcfo.smc.filter import SMC
 from mcfo.validation import float_dtype
 
 
@@ -89,8 +93,8 @@ class Settings:
     - `select`: which parameters the run ends with: "best" on the validation data, "average", or "last". By default
       "best" where there are validation data and "average" where there are none.
     - `devices`: how many devices share a batch; by default as many as divide it.
-    - `window`: how many steps a gradient that crosses time goes back, as an objective's
-      [`in_windows`][mcfo.Objective.in_windows]; None leaves the objective as it is.
+    - `window`: how many steps a gradient that crosses time goes back, `Reverse(window=...)`; None leaves the objective
+      unchanged.
     - `buckets`: into how many groups of similar lengths series go at most, so that each update pads little; each is
       compiled for itself. By default up to 4, where they pay.
     """
@@ -197,14 +201,6 @@ class Settings:
             made = optax.chain(made, RATES[self.rates]())
         return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
 
-    def optimizer_facts(self) -> dict[str, Any] | None:
-        """Everything that [`transformation`][mcfo.Settings.transformation] reads; None of one that was made in
-        Python, of which nothing is known."""
-        names = (
-            "optimizer", "learning_rate", "optimizer_options", "schedule", "schedule_options", "rates", "clip", "steps",
-        )  # fmt: skip
-        return {name: getattr(self, name) for name in names} if isinstance(self.optimizer, str) else None
-
     def as_data(self) -> dict[str, Any]:
         """What goes into config.json."""
         data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
@@ -247,6 +243,41 @@ class Settings:
             },
         }[self.schedule]
         return _call(self.schedule, made, options | dict(self.schedule_options))
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How a stream teaches the model and the proposal: an update after every observation.
+
+    The rules must be of one step, as the paper's are: the gradient of step t is that of its own term, with the
+    particles as they came. Of a model that is not Markov, gradients are truncated to the step. Particles that were
+    drawn with earlier parameters live on, so that rates should be small. An update that is not finite is skipped and
+    counted; a step of which nothing was observed teaches nothing.
+
+    - `optimizer`: of optax, by name.
+    - `theta`, `phi`: rules, by name.
+    - `fixed`: what is not learned, as in [`Settings`][].
+    """
+
+    learning_rate: float = 1e-3
+    optimizer: str = "adam"
+    theta: str = "filter-score"
+    phi: str = "dreg"
+    fixed: tuple[str, ...] = ()
+
+    def transformation(self) -> optax.GradientTransformation:
+        return Settings(optimizer=self.optimizer, learning_rate=self.learning_rate).transformation()
+
+    def objective(self, sampler: SMC) -> Objective:
+        """The two rules; refuses those that look beyond a step."""
+        theta, phi = rule_by_name(self.theta, "theta"), rule_by_name(self.phi, "phi")
+        for rule in (theta, phi):
+            if not isinstance(rule, StepRule) or rule.flow.latents == "all":
+                raise InputError(
+                    f"The rule {rule.name!r} looks beyond one step, but a stream learns from each step alone. Use "
+                    "'filter-score' for theta, and 'dreg', 'reparameterized' or 'inclusive-kl' for phi."
+                )
+        return Objective(Estimator(sampler, theta), Estimator(sampler, phi))
 
 
 def _require_data(name: str, value: Any) -> None:

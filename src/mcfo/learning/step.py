@@ -18,7 +18,6 @@ from jaxtyping import Key as KeyArray
 from mcfo.data.batching import Buckets
 from mcfo.gradients.rules import DEVICES
 from mcfo.learning.parameters import Modules
-from mcfo.learning.traced import kept
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
 from mcfo.types import Key, Scalar
@@ -157,17 +156,9 @@ def over_seeds(function: Callable[..., Any], learned: Any, *others: Any) -> Any:
 def compiled(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., Any]:
     """The function as every device of the mesh runs it, on its part of the arguments; its results are everywhere the
     same."""
-    return _jit(_shared(function, mesh, specs))
-
-
-def _shared(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., Any]:
-    if mesh.size == 1:
-        return function
-    # Replication is ours to keep: every result is made of means over all devices.
-    return jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
-
-
-def _jit(function: Callable[..., Any]) -> Callable[..., Any]:
+    if mesh.size > 1:
+        # JAX cannot infer that the results are replicated; they are, being means over all devices.
+        function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
     return jax.jit(function, compiler_options=COMPILER_OPTIONS)
 
 
@@ -181,17 +172,11 @@ def make_chunk(
     static: Modules,
     averaged_from: int,
     mesh: Mesh,
-    optimizer_facts: Any = None,
 ) -> Callable[..., tuple[State, Sums]]:
     """A compiled function of state, fixed arrays, data, buckets (chunk), places in them (chunk, seeds, batch), seeds
     and the number of updates.
 
     Places beyond that number are not used, so that the last chunk of a run needs no program of its own.
-
-    **Arguments:**
-
-    - `optimizer_facts`: what the optimizer follows from, if that is known; the traced program can then be
-      [kept][mcfo.training.traced].
     """
 
     def update(
@@ -268,11 +253,4 @@ def make_chunk(
 
     everywhere, divided = PartitionSpec(), PartitionSpec(None, None, DEVICES)
     specs = everywhere, everywhere, everywhere, everywhere, divided, everywhere, everywhere
-    if optimizer_facts is None:
-        return compiled(chunk, mesh, specs)
-    return kept(
-        _shared(chunk, mesh, specs),
-        result_like=lambda state, *_: (state, Sums(*[0.0] * 7)),  # pyright: ignore[reportArgumentType]
-        facts=(objective, static, averaged_from, mesh.size, optimizer_facts),
-        compile=_jit,
-    )
+    return compiled(chunk, mesh, specs)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +24,19 @@ import optax
 from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.data.npz import load_arrays, write_npz
-from mcfo.errors import InputError
-from mcfo.gradients.lanes import Lane, guard_of, terms
-from mcfo.gradients.moves import Data
-from mcfo.gradients.names import rule_by_name
-from mcfo.gradients.rules import StepRule
-from mcfo.inference.summaries import LEVELS, Summary, checked_levels
+from mcfo.errors import InputError, PartlyMissingError
+from mcfo.gradients.replay import Lane, Replay, Taken
+from mcfo.inference.quantiles import LEVELS, Summary, checked_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
-from mcfo.learning.settings import Settings
+from mcfo.learning.settings import Learning
 from mcfo.models.base import Model
-from mcfo.objectives.objective import Estimator, Objective
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
-from mcfo.smc.checks import check_arguments, check_fit
-from mcfo.smc.filter import SMC, Outcome, first_step, next_step
-from mcfo.smc.frames import frame_at, frames, step_key
-from mcfo.smc.keys import keys_of
+from mcfo.smc.compatibility import check_arguments, check_fit
+from mcfo.smc.filter import SMC
+from mcfo.smc.noise import step_keys
+from mcfo.smc.step import Outcome, take_step
+from mcfo.smc.step_scan import frame_at, frames
 from mcfo.smc.trace import Record
 from mcfo.smc.trace import State as FilterState
 from mcfo.types import Key, Scalar, is_known
@@ -123,13 +120,11 @@ def init(
         mask = jnp.ones(dimensions if apart else 1, bool)
         frame = _frame(proposal, jnp.zeros(dimensions), mask, given, jnp.zeros((), jnp.int32))
         fit = check_fit(model, proposal, frame)
-        return first_step(sampler, model, proposal, frame, keys_of(step_key(key, frame)), fit).state
+        return take_step(sampler, model, proposal, None, frame, step_keys(key, frame), fit.initial).state
 
     try:
         shapes, apart = eqx.filter_eval_shape(begin, key, True), True
-    except ValueError as error:
-        if "cannot leave them out" not in str(error):
-            raise
+    except PartlyMissingError:
         shapes, apart = eqx.filter_eval_shape(begin, key, False), False
     empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     zero = jnp.zeros((), jnp.int32)
@@ -170,17 +165,17 @@ def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) ->
     mask = observed if state.apart else jnp.all(observed)[None]
     model, proposal, key = state.model, state.proposal, state.key
     frame = _frame(proposal, values, mask, inputs, state.time)
-    fit, keys = check_fit(model, proposal, frame), keys_of(step_key(key, frame))
+    fit, keys = check_fit(model, proposal, frame), step_keys(key, frame)
 
     def after(outcome: Outcome, first: bool) -> tuple[FilterState, Record, Any]:
         gradients = _gradients(state, values, mask, inputs, outcome, first)
         return outcome.state, outcome.record, gradients
 
     def begin() -> tuple[FilterState, Record, Any]:
-        return after(first_step(state.sampler, model, proposal, frame, keys, fit), True)
+        return after(take_step(state.sampler, model, proposal, None, frame, keys, fit.initial), True)
 
     def go_on() -> tuple[FilterState, Record, Any]:
-        return after(next_step(state.sampler, model, proposal, state.filter, frame, keys, fit), False)
+        return after(take_step(state.sampler, model, proposal, state.filter, frame, keys, fit.step), False)
 
     filtered, record, gradients = jax.lax.cond(state.time == 0, begin, go_on)
     levels = jnp.asarray(state.levels, float)
@@ -205,14 +200,16 @@ def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: O
     if objective.phi is not None and any(map(eqx.is_inexact_array, jax.tree.leaves(state.proposal))):
         lanes = (*lanes, Lane(objective.phi.rule, False, True))
     learned, rest = split(state.modules, state.learning.fixed)
-    batch = jax.tree.map(lambda array: array[None], outcome.move)
+    remaining = jnp.ones((), jnp.int32)
 
     def surrogate(learned: Any) -> Scalar:
         modules: Modules = eqx.combine(learned, rest)
-        frame = _frame(modules.proposal, values, mask, inputs, state.time)
-        now = Data(jax.tree.map(lambda array: array[None], frame), jnp.ones(1, jnp.int32))
-        both = modules.model, modules.proposal
-        return -terms(lanes, *both, now, batch, state.key, first=first, guard=guard_of(*both))
+        taken = Taken(_frame(modules.proposal, values, mask, inputs, state.time), outcome.draw, remaining)
+        replays = [Replay(lane, modules.model, modules.proposal, state.key) for lane in lanes]
+        if first:
+            return -sum((replay.first(taken)[0] for replay in replays), start=jnp.zeros(()))
+        several = jax.tree.map(lambda array: array[None], taken)
+        return -sum((replay.rest(several, None)[0] for replay in replays), start=jnp.zeros(()))
 
     return jax.grad(surrogate)(learned)
 
@@ -323,38 +320,3 @@ def _as_data(text: str) -> dict[str, Any]:
     except ValueError:
         found = {}
     return found if isinstance(found, dict) else {}
-
-
-@dataclass(frozen=True)
-class Learning:
-    """How a stream teaches the model and the proposal: an update after every observation.
-
-    The rules must be of one step, as the paper's are: the gradient of step t is that of its own term, with the
-    particles as they came. Of a model that is not Markov, gradients are truncated to the step. Particles that were
-    drawn with earlier parameters live on, so that rates should be small. An update that is not finite is skipped and
-    counted; a step of which nothing was observed teaches nothing.
-
-    - `optimizer`: of optax, by name.
-    - `theta`, `phi`: rules, by name.
-    - `fixed`: what is not learned, as in [`Settings`][].
-    """
-
-    learning_rate: float = 1e-3
-    optimizer: str = "adam"
-    theta: str = "filter-score"
-    phi: str = "dreg"
-    fixed: tuple[str, ...] = ()
-
-    def transformation(self) -> optax.GradientTransformation:
-        return Settings(optimizer=self.optimizer, learning_rate=self.learning_rate).transformation()
-
-    def objective(self, sampler: SMC) -> Objective:
-        """The two rules; refuses those that look beyond a step."""
-        theta, phi = rule_by_name(self.theta, "theta"), rule_by_name(self.phi, "phi")
-        for rule in (theta, phi):
-            if not isinstance(rule, StepRule) or rule.flow.latents == "all":
-                raise InputError(
-                    f"The rule {rule.name!r} looks beyond one step, but a stream learns from each step alone. Use "
-                    "'filter-score' for theta, and 'dreg', 'reparameterized' or 'inclusive-kl' for phi."
-                )
-        return Objective(Estimator(sampler, theta), Estimator(sampler, phi))

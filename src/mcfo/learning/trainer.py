@@ -16,16 +16,17 @@ from jaxtyping import Array, Float
 
 from mcfo.data.batching import Batches, Buckets, as_buckets
 from mcfo.errors import InputError
+from mcfo.gradients.backward import Reverse
 from mcfo.gradients.rules import DEVICES
 from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores
 from mcfo.learning.devices import choose_devices, everywhere, make_mesh
-from mcfo.learning.fitted import Fitted, SeedFit
 from mcfo.learning.parameters import Modules, finite_or_none, named_arrays, split
+from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.step import State, compiled, make_chunk, over_seeds
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
-from mcfo.smc.checks import check_arguments
+from mcfo.smc.compatibility import check_arguments
 from mcfo.smc.pimh import PIMH
 
 _EVALUATION_TAG = 0x6576616C
@@ -70,9 +71,7 @@ class Trainer:
         fixed, static = eqx.partition(self._rest, eqx.is_array)
         self._seeds = everywhere(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
         self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, self.data)
-        self._chunk = make_chunk(
-            self.objective, self._optimizer, static, settings.averaged_from, self._mesh, settings.optimizer_facts()
-        )
+        self._chunk = make_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh)
         self._validate = None if self.validation is None else self._make_validation(self.validation, static)
         self._watch = None if watch is None else _make_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
@@ -291,7 +290,7 @@ def _checked(
     check_arguments(modules.model, modules.proposal, jax.eval_shape(lambda: jax.random.key(0)))
     try:
         if settings.window is not None:
-            objective = objective.in_windows(settings.window)
+            objective = objective.with_backward(Reverse(window=settings.window))
         for batch in data:
             objective.check(modules.model, modules.proposal, batch)
     except ValueError as error:

@@ -1,10 +1,17 @@
-"""What a model is: p(z, x) for one particle of one series."""
+"""What a model is, p(z, x) for one particle of one series, and the series that it generates."""
+
+from __future__ import annotations
 
 import abc
+from typing import Any
 
 import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Shaped
+from jaxtyping import Key as KeyArray
 
-from mcfo.types import Distribution, Inputs, Latent, Memory, Observation
+from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Observation
 
 
 class Model(eqx.Module):
@@ -55,3 +62,63 @@ class MarkovModel(Model):
 
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
         return latent
+
+
+class Path(eqx.Module):
+    """A series that a model has made: z_t, x_t, and E[x_t | z_t] where the emission has a mean, None elsewhere."""
+
+    latents: Shaped[Array, "..."]
+    observations: Shaped[Array, "*steps dimensions"]
+    means: Float[Array, "*steps dimensions"] | None
+
+
+def simulate(
+    model: Model,
+    steps: int,
+    *,
+    key: Key,
+    inputs: Float[Array, "steps inputs"] | None = None,
+) -> tuple[Shaped[Array, " steps *latent"], Shaped[Array, "steps dimensions"]]:
+    """Draws latents and observations of one series from the model."""
+    if steps < 1:
+        raise ValueError(f"Cannot simulate {steps} steps. Ask for at least one.")
+    if inputs is not None and len(inputs) != steps:
+        raise ValueError(f"There are {len(inputs)} rows of inputs for {steps} steps. Give one row a step.")
+    path = beginning(model, inputs, jax.random.split(key, steps))
+    return path.latents, path.observations
+
+
+@eqx.filter_jit
+def beginning(model: Model, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
+    """A path from the model's beginning, with one key for each step."""
+    first, rest = jax.tree.map(lambda a: a[0], inputs), jax.tree.map(lambda a: a[1:], inputs)
+    start = model.start(first)
+    memory, one = _step(model, start, model.initial(start, first), first, keys[0])
+    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), one, continued(model, memory, rest, keys[1:]))
+
+
+def continued(model: Model, memory: Memory, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
+    """A path from what is remembered of the past, with one key for each step."""
+
+    def step(memory: Memory, now_and_key: Any) -> tuple[Memory, Path]:
+        now, key = now_and_key
+        return _step(model, memory, model.transition(memory, now), now, key)
+
+    return jax.lax.scan(step, memory, (inputs, keys))[1]
+
+
+def _step(model: Model, memory: Memory, prior: Any, inputs: Inputs, key: Key) -> tuple[Memory, Path]:
+    latent_key, observation_key = jax.random.split(key)
+    latent = prior.sample(latent_key)
+    law = model.emission(memory, latent, inputs)
+    observation = law.sample(observation_key)
+    return model.advance(memory, latent, observation), Path(latent, observation, emission_mean(law, observation))
+
+
+def emission_mean(law: Any, observation: Array) -> Array | None:
+    """The mean of an emission, where it has one, of the observation's shape."""
+    try:
+        mean = law.mean
+    except (AttributeError, NotImplementedError):
+        return None
+    return mean if jnp.shape(mean) == jnp.shape(observation) else None

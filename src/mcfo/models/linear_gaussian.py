@@ -6,12 +6,12 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import jax.scipy as jsp
 import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
 from mcfo.covariance import Covariance
+from mcfo.linear_algebra import cholesky, solve_positive_definite
 from mcfo.models.autoregression import gap_of
 from mcfo.models.base import MarkovModel
 from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers, is_known
@@ -161,8 +161,8 @@ class LinearGaussian(MarkovModel):
         emission = jnp.where(observed[:, None], self.emission_matrix, 0.0)
         both = observed[:, None] & observed[None, :]
         noise = jnp.where(both, self.emission_noise.matrix, jnp.eye(self.observed_size))
-        factor = jnp.linalg.cholesky(emission @ covariance @ emission.T + noise)
-        gain = jsp.linalg.cho_solve((factor, True), emission @ covariance).T
+        factor = cholesky(emission @ covariance @ emission.T + noise)
+        gain = solve_positive_definite(factor, emission @ covariance).T
         rest = jnp.eye(self.latent_size) - gain @ emission
         # Joseph's form stays symmetric and positive definite in floating point.
         return Conditioned(gain, rest @ covariance @ rest.T + gain @ noise @ gain.T, factor)
@@ -227,7 +227,7 @@ class IrregularLinearGaussian(LinearGaussian):
         if not self.drifts and self.transition_noise.below is None:
             scale = jnp.sqrt(self._gap(inputs)) * jnp.exp(self.transition_noise.log_diagonal)
             return dist.Normal(mean, scale).to_event(1)
-        return dist.MultivariateNormal(mean, scale_tril=jnp.linalg.cholesky(self.dynamics(inputs).covariance))
+        return dist.MultivariateNormal(mean, scale_tril=cholesky(self.dynamics(inputs).covariance))
 
     def _gap(self, inputs: Inputs) -> Float[Array, ""]:
         gap = gap_of(inputs, True)

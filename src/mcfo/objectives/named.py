@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from mcfo.errors import nearest
-from mcfo.gradients.moves import Sampler
-from mcfo.gradients.names import rule_by_name
+from mcfo.gradients.backward import Backward
+from mcfo.gradients.draws import Sampler
 from mcfo.gradients.pathwise import Pathwise
+from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import Rule
 from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
 from mcfo.objectives.objective import Estimator, Objective
@@ -27,7 +28,7 @@ def mcfo(
     phi: str | Rule = "reparameterized",
     resampling: Resampling = Systematic(),
     criterion: Criterion = Always(),
-    frugal: bool | None = None,
+    backward: Backward | None = None,
 ) -> Objective:
     """Monte Carlo filtering objectives: MCFO-SMC, and with `sweeps` MCFO-PIMH. Chen et al. (2021).
 
@@ -46,24 +47,24 @@ def mcfo(
         Estimator(sampler(particles), rule_by_name(theta, "theta")),
         Estimator(sampler(particles if proposal_particles is None else proposal_particles), rule_by_name(phi, "phi")),
         name="mcfo",
-        frugal=frugal,
+        backward=backward,
     )
 
 
-def elbo(particles: int = 1, *, frugal: bool | None = None) -> Objective:
+def elbo(particles: int = 1, *, backward: Backward | None = None) -> Objective:
     """The evidence lower bound, reparameterized: [`iwae`][] with one particle. Kingma and Welling (2014)."""
     if particles != 1:
         raise ValueError(f"The ELBO has one particle, but got {particles!r}. Use iwae({particles!r}) for more.")
-    return _both(sis(1), Pathwise(), "elbo", frugal)
+    return _both(sis(1), Pathwise(), "elbo", backward)
 
 
-def iwae(particles: int, *, proposal_particles: int | None = None, frugal: bool | None = None) -> Objective:
+def iwae(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
     """log-mean-exp over K independent paths. Unbiased for its bound; loose for long series. Burda et al. (2016)."""
     return Objective(
         Estimator(sis(particles), Pathwise()),
         Estimator(sis(particles if proposal_particles is None else proposal_particles), Pathwise()),
         name="iwae",
-        frugal=frugal,
+        backward=backward,
     )
 
 
@@ -72,10 +73,10 @@ def aesmc(
     *,
     resampling: Resampling = Systematic(),
     criterion: Criterion = Always(),
-    frugal: bool | None = None,
+    backward: Backward | None = None,
 ) -> Objective:
     """Σ_t log R_t differentiated through the histories, without the resampling term: biased. Le et al. (2018)."""
-    return _both(SMC(particles, resampling, criterion), Pathwise(), "aesmc", frugal)
+    return _both(SMC(particles, resampling, criterion), Pathwise(), "aesmc", backward)
 
 
 def fivo(
@@ -85,7 +86,7 @@ def fivo(
     baseline: Literal["past", "others"] | None = "past",
     resampling: Resampling | None = None,
     criterion: Criterion | None = None,
-    frugal: bool | None = None,
+    backward: Backward | None = None,
 ) -> Objective:
     """[`aesmc`][] that resamples when the effective sample size is low; or `full`, with the score of the ancestors,
     which is unbiased and resamples multinomially at every step. Maddison et al. (2017).
@@ -96,8 +97,8 @@ def fivo(
     """
     if full:
         sampler = SMC(particles, resampling or Multinomial(), criterion or Always())
-        return _both(sampler, ResamplingScore(baseline), "fivo", frugal)
-    return _both(SMC(particles, resampling or Systematic(), criterion or ESSBelow(0.5)), Pathwise(), "fivo", frugal)
+        return _both(sampler, ResamplingScore(baseline), "fivo", backward)
+    return _both(SMC(particles, resampling or Systematic(), criterion or ESSBelow(0.5)), Pathwise(), "fivo", backward)
 
 
 def vsmc(
@@ -107,11 +108,11 @@ def vsmc(
     baseline: Literal["past", "others"] | None = "past",
     resampling: Resampling = Multinomial(),
     criterion: Criterion = Always(),
-    frugal: bool | None = None,
+    backward: Backward | None = None,
 ) -> Objective:
     """[`aesmc`][] with multinomial resampling; or `full`, with the score of the ancestors. Naesseth et al. (2018)."""
     rule = ResamplingScore(baseline) if full else Pathwise()
-    return _both(SMC(particles, resampling, criterion), rule, "vsmc", frugal)
+    return _both(SMC(particles, resampling, criterion), rule, "vsmc", backward)
 
 
 def alternating(
@@ -120,14 +121,14 @@ def alternating(
     proposal_particles: int | None = None,
     resampling: Resampling = Systematic(),
     criterion: Criterion = Always(),
-    frugal: bool | None = None,
+    backward: Backward | None = None,
 ) -> Objective:
     """AESMC for theta, IWAE for phi. Le et al. (2018)."""
     return Objective(
         Estimator(SMC(particles, resampling, criterion), Pathwise()),
         Estimator(sis(particles if proposal_particles is None else proposal_particles), Pathwise()),
         name="alternating",
-        frugal=frugal,
+        backward=backward,
     )
 
 
@@ -137,7 +138,7 @@ def nasmc(
     proposal_particles: int | None = None,
     resampling: Resampling = Systematic(),
     criterion: Criterion = Always(),
-    frugal: bool | None = None,
+    backward: Backward | None = None,
 ) -> Objective:
     """Filter score for theta, inclusive KL for phi. Gu, Ghahramani and Turner (2015)."""
     return Objective(
@@ -146,17 +147,17 @@ def nasmc(
             SMC(particles if proposal_particles is None else proposal_particles, resampling, criterion), InclusiveKL()
         ),
         name="nasmc",
-        frugal=frugal,
+        backward=backward,
     )
 
 
-def rws(particles: int, *, proposal_particles: int | None = None, frugal: bool | None = None) -> Objective:
+def rws(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
     """Reweighted wake-sleep with paths that are never resampled. Bornschein and Bengio (2015)."""
     return Objective(
         Estimator(sis(particles), Fisher()),
         Estimator(sis(particles if proposal_particles is None else proposal_particles), PathKL()),
         name="rws",
-        frugal=frugal,
+        backward=backward,
     )
 
 
@@ -166,11 +167,11 @@ def bootstrap(
     theta: str | Rule = "filter-score",
     resampling: Resampling = Systematic(),
     criterion: Criterion = Always(),
-    frugal: bool | None = None,
+    backward: Backward | None = None,
 ) -> Objective:
     """The prior as proposal, and the filter score for theta. Gordon, Salmond and Smith (1993)."""
     estimator = Estimator(SMC(particles, resampling, criterion), rule_by_name(theta, "theta"))
-    return Objective(estimator, None, name="bootstrap", frugal=frugal)
+    return Objective(estimator, None, name="bootstrap", prior_proposal=True, backward=backward)
 
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
@@ -182,14 +183,19 @@ def by_name(name: str, **options: Any) -> Objective:
     """An objective from its name, as the command line has it: `objective("mcfo", particles=100, phi="dreg")`."""
     if name not in OBJECTIVES:
         raise ValueError(f"There is no objective {name!r}. {nearest(str(name), OBJECTIVES)}")
-    known = list(inspect.signature(OBJECTIVES[name]).parameters)
+    known = inspect.signature(OBJECTIVES[name]).parameters
     for option in options:
         if option not in known:
             raise ValueError(f"{name} has no option {option!r}. {nearest(option, known)}")
-    if "particles" not in options and name != "elbo":
+    if "particles" not in options and needs_particles(name):
         raise ValueError(f"{name} needs a number of particles: by_name({name!r}, particles=100).")
     return OBJECTIVES[name](**options)
 
 
-def _both(sampler: Sampler, rule: Rule, name: str, frugal: bool | None) -> Objective:
-    return Objective(Estimator(sampler, rule), Estimator(sampler, rule), name=name, frugal=frugal)
+def needs_particles(name: str) -> bool:
+    """Whether the objective of this name has no number of particles of its own."""
+    return inspect.signature(OBJECTIVES[name]).parameters["particles"].default is inspect.Parameter.empty
+
+
+def _both(sampler: Sampler, rule: Rule, name: str, backward: Backward | None) -> Objective:
+    return Objective(Estimator(sampler, rule), Estimator(sampler, rule), name=name, backward=backward)

@@ -11,21 +11,21 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from mcfo.gradients.flow import with_gradient_of
-from mcfo.gradients.lanes import Lane, is_local
-from mcfo.gradients.moves import Run, Sampler
-from mcfo.gradients.names import RULES
-from mcfo.gradients.passes import differentiable_run
+from mcfo.gradients.backward import Accumulated, Backward, Reverse
+from mcfo.gradients.draws import Run, Sampler
+from mcfo.gradients.estimate import differentiable_run
 from mcfo.gradients.pathwise import ONE_STEP
+from mcfo.gradients.registry import RULES
+from mcfo.gradients.replay import Lane, is_local, with_gradient_of
 from mcfo.gradients.rules import PathRule, Rule, Side, StepRule
 from mcfo.gradients.score import FilterScore, ResamplingScore
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
-from mcfo.smc.checks import check_arguments, check_fit, check_instance, is_positive
+from mcfo.smc.compatibility import check_arguments, check_fit, check_instance
 from mcfo.smc.filter import SMC
-from mcfo.smc.frames import frame_at, frames
 from mcfo.smc.pimh import PIMH
+from mcfo.smc.step_scan import frame_at, frames
 from mcfo.types import Key, Scalar, is_known
 
 _PHI_TAG = 0x70686900
@@ -56,12 +56,9 @@ class Objective(eqx.Module):
 
     - `theta`: how the model learns. The value is the bound of its sampler.
     - `phi`: how the proposal learns; None if it does not.
-    - `frugal`: spend time to save memory: gradients of rules that stay within the step are accumulated in the filter's
-      scan, in memory that does not grow with the length of the series; others go through each step again on the way
-      back. By default the former are, where the problem is large, and the latter are not. An accumulated gradient has
-      no forward mode (`jax.jvp`).
-    - `window`: how many steps a gradient that crosses time goes back; None, all of them. Particles and memories go on
-      from window to window, so that no value changes; gradients are truncated, and memory grows with the window.
+    - `prior_proposal`: whether the proposal must be the model's own prior, `Bootstrap()`.
+    - `backward`: how the rules' surrogates are differentiated, [`Accumulated`][] or [`Reverse`][]; None chooses by the
+      size of the problem.
 
     Equal samplers share one run, and equal rules one surrogate; otherwise there are two runs, each with the other side
     frozen.
@@ -70,8 +67,8 @@ class Objective(eqx.Module):
     theta: Estimator
     phi: Estimator | None
     name: str = eqx.field(static=True)
-    frugal: bool | None = eqx.field(static=True)
-    window: int | None = eqx.field(static=True)
+    prior_proposal: bool = eqx.field(static=True)
+    backward: Backward | None
     shares_run: bool = eqx.field(static=True)
     shares_rule: bool = eqx.field(static=True)
 
@@ -81,11 +78,13 @@ class Objective(eqx.Module):
         phi: Estimator | None = None,
         *,
         name: str = "objective",
-        frugal: bool | None = None,
-        window: int | None = None,
+        prior_proposal: bool = False,
+        backward: Backward | None = None,
     ):
-        self.theta, self.phi, self.name, self.frugal = theta, phi, name, frugal
-        self.window = None if window is None else _check_window(window)
+        self.theta, self.phi, self.name, self.backward = theta, phi, name, backward
+        self.prior_proposal = prior_proposal
+        if backward is not None:
+            check_instance(backward, Backward, "backward", "Use Accumulated(), Reverse(window=100), or None")
         check_instance(theta, Estimator, "theta", "Use Estimator(SMC(100), FilterScore())")
         _check_side(theta.rule, "theta")
         if phi is not None:
@@ -94,9 +93,9 @@ class Objective(eqx.Module):
         self.shares_run = phi is None or _same(theta.sampler, phi.sampler)
         self.shares_rule = phi is None or _same(theta.rule, phi.rule)
 
-    def in_windows(self, window: int | None) -> Objective:
-        """The same objective, with gradients that go back no further than a window."""
-        return Objective(self.theta, self.phi, name=self.name, frugal=self.frugal, window=window)
+    def with_backward(self, backward: Backward | None) -> Objective:
+        """The same objective, differentiated in another way."""
+        return Objective(self.theta, self.phi, name=self.name, prior_proposal=self.prior_proposal, backward=backward)
 
     @property
     def runs(self) -> int:
@@ -115,10 +114,10 @@ class Objective(eqx.Module):
 
     def check(self, model: Model, proposal: Proposal, batch: Series) -> None:
         """Refuses a model and a proposal that a rule cannot learn, before anything runs."""
-        if self.name == "bootstrap" and not isinstance(proposal, Bootstrap):
+        if self.prior_proposal and not isinstance(proposal, Bootstrap):
             raise ValueError(
-                f"bootstrap() filters with the model's own prior, but got the proposal {type(proposal).__name__}. Give "
-                "Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
+                f"{self.name}() filters with the model's own prior, but got the proposal {type(proposal).__name__}. "
+                "Give Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
             )
         _check_rules(self, model, proposal, _as_batch(batch))
 
@@ -151,11 +150,7 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
             "lacks the score of what is drawn. Use theta='fisher', or aesmc()."
         )
     for rule in (one.rule for one in (objective.theta, objective.phi) if one is not None):
-        if objective.window is not None and isinstance(rule, PathRule):
-            raise ValueError(
-                f"{type(rule).__name__} adds up over the whole series, which windows would cut into pieces. Leave out "
-                "the window, or use a rule of each step: theta='filter-score'."
-            )
+        _check_backward(objective.backward, rule, model)
         if isinstance(rule, StepRule) and rule.thins_to is not None and not is_local(rule, model):
             raise ValueError(
                 f"{type(rule).__name__} goes through a few particles of each step, but {type(model).__name__} is not "
@@ -179,10 +174,25 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
         )
 
 
-def _check_window(window: Any) -> int:
-    if not is_positive(window):
-        raise ValueError(f"A window has a whole number of steps, at least 1, but got {window!r}.")
-    return int(window)
+def _check_backward(backward: Backward | None, rule: Rule, model: Model) -> None:
+    """Refuses a way back that is wrong for a rule."""
+    if isinstance(backward, Accumulated) and not is_local(rule, model):
+        raise ValueError(
+            f"Accumulated() adds up gradients that stay within a step, but those of {type(rule).__name__} with "
+            f"{type(model).__name__} cross time. Use backward=Reverse(checkpoint=True) to save memory, or leave it out."
+        )
+    if not isinstance(backward, Reverse):
+        return
+    if backward.window is not None and isinstance(rule, PathRule):
+        raise ValueError(
+            f"{type(rule).__name__} adds up over the whole series, which windows would cut into pieces. Leave out "
+            "the window, or use a rule of each step: theta='filter-score'."
+        )
+    if backward.series is not None and isinstance(rule, ResamplingScore) and rule.baseline == "others":
+        raise ValueError(
+            "The baseline of ResamplingScore compares the series of a batch, which groups of series would separate. "
+            "Leave out series=, or use baseline='past'."
+        )
 
 
 def _check_side(rule: Rule, side: Side) -> None:
@@ -208,9 +218,7 @@ def _has_arrays(module: Any) -> bool:
 @eqx.filter_jit
 def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series, key: Key) -> tuple[Scalar, Run]:
     def run(sampler: Sampler, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
-        return differentiable_run(
-            sampler, lanes, model, proposal, batch, key, frugal=objective.frugal, window=objective.window
-        )
+        return differentiable_run(sampler, lanes, model, proposal, batch, key, objective.backward)
 
     theta, phi = objective.theta, objective.phi
     if phi is None or not _has_arrays(proposal):

@@ -10,6 +10,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
 from mcfo.covariance import Covariance
+from mcfo.linear_algebra import cholesky
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
@@ -154,7 +155,7 @@ def _gain_and_factor(
 ):
     observed = jnp.broadcast_to(observed, (model.observed_size,))
     posterior = model.condition(covariance, observed)
-    return posterior.gain, jnp.linalg.cholesky(posterior.covariance)
+    return posterior.gain, cholesky(posterior.covariance)
 
 
 def _unless_missing(noise: Covariance, mean: Array, prior: Any, complete: Bool[Array, ""] | None) -> Distribution:

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from scipy.stats import chi2
 
+from mcfo.data.inspection import MOST_COLUMNS, STATISTICS
 from mcfo.data.npz import read_arrays
-from mcfo.data.statistics import MOST_COLUMNS, STATISTICS
 from mcfo.errors import InputError
 from mcfo.reports.curves import WIDTH
 from mcfo.reports.page import Report

@@ -16,7 +16,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator
 from scipy.stats import beta, norm
 
-from mcfo.data.statistics import STATISTICS
+from mcfo.data.inspection import STATISTICS
 from mcfo.files import write_atomically
 
 _BLUE, _ORANGE, _GREY = "#08519c", "#c2570c", "#4d4d4d"

@@ -10,7 +10,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
-from mcfo.smc.checks import check_arguments, check_instance, check_series, is_positive, whole_number
+from mcfo.smc.compatibility import check_arguments, check_instance, check_series, is_positive, whole_number
 from mcfo.smc.filter import SMC
 from mcfo.smc.smoothing import draw_trajectories
 from mcfo.smc.trace import Trace

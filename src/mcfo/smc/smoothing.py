@@ -16,10 +16,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.missing import observed_log_prob
+from mcfo.missing import log_prob, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.series import Series
-from mcfo.smc.checks import whole_number
+from mcfo.smc.compatibility import whole_number
 from mcfo.smc.resampling import draw_indices
 from mcfo.smc.trace import History, Particles, Trace
 from mcfo.smc.weights import normalize, uniform_log_weights
@@ -109,7 +109,7 @@ def _backward_simulation(model: MarkovModel, history: History, series: Series, c
             # The emission matters where it reads the last latent (leverage, say), and is a constant otherwise.
             emission = model.emission(latent, later_latent, inputs)
             transition = model.transition(latent, inputs)
-            return transition.log_prob(later_latent) + observed_log_prob(emission, observation, observed)
+            return log_prob(transition, later_latent) + observed_log_prob(emission, observation, observed)
 
         def choose(later_latent, key):
             log_densities = jax.vmap(lambda latent: log_density(latent, later_latent))(latents)

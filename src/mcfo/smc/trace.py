@@ -6,8 +6,7 @@ import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from mcfo.smc.weights import effective_sample_size
-from mcfo.types import Ancestors, LogWeights, Memory, Scalar
+from mcfo.types import LogWeights, Memory
 
 
 class Particles(eqx.Module):
@@ -65,28 +64,18 @@ class Record(eqx.Module):
         """Whether the step's evidence is a finite number."""
         return jnp.isfinite(self.log_evidence)
 
-    @classmethod
-    def of(cls, log_evidence: Scalar, log_weights: LogWeights, ancestors: Ancestors, resampled) -> Record:
-        changes = jnp.sum(ancestors[1:] != ancestors[:-1])
-        return cls(
-            log_evidence=log_evidence,
-            ess=effective_sample_size(log_weights),
-            unique_ancestors=(1 + changes).astype(jnp.int32),
-            resampled=jnp.asarray(resampled),
-        )
 
-
-class Move(eqx.Module):
-    """What one step drew: with the frame, all that is needed to go through it again, and to differentiate it.
+class StepDraw(eqx.Module):
+    """What one step drew: with the frame, all that is needed to compute it again, and to differentiate it.
 
     - `ancestors`: who each particle descends from; itself where nothing was resampled.
     - `resampled`: whether resampling preceded the step.
     - `memory`: the memories with which the step began, after resampling; None at the first step.
     - `carried`: the normalized log-weights with which it began.
-    - `noise`: what the latents were made from.
+    - `noise`: what the latents were computed from.
     - `latents`: z_t.
-    - `log_weights`: the normalized log-weights after the step; None where the draw is to be made anew.
-    - `imputation`: a key a particle for what is missing in x_t, where the memory needs it.
+    - `log_weights`: the normalized log-weights after the step; None where the latents are drawn anew.
+    - `imputation`: one key per particle for what is missing in x_t, where the memory needs it.
     """
 
     ancestors: Int[Array, "*steps particles"]

@@ -8,7 +8,7 @@ L_t^K = E log R_t.
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -19,9 +19,10 @@ from jaxtyping import Array, Float
 from mcfo.kalman import KalmanFilter, kalman_filter
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Proposal
-from mcfo.series import Series
-from mcfo.smc.filter import draw, first_laws, next_laws, split_first
-from mcfo.smc.frames import frames
+from mcfo.series import Frame, Series
+from mcfo.smc.noise import from_noise
+from mcfo.smc.step import log_densities, prior_and_proposed
+from mcfo.smc.step_scan import frames, split_first
 from mcfo.types import Key
 
 ROUNDING = 1e-12
@@ -89,14 +90,19 @@ def log_weight_ratios(
 
     def begin(noise: Array) -> Array:
         memory = model.start(first.inputs)
-        return draw(model, *first_laws(model, proposal, memory, first), memory, noise, first, None).log_weight
+        return _log_weight(model, proposal, memory, noise, first, True)
 
     def extend(frame, history: Array, noise: Array) -> Array:
-        return draw(model, *next_laws(model, proposal, history, frame), history, noise, frame, None).log_weight
+        return _log_weight(model, proposal, history, noise, frame, False)
 
     later = jax.vmap(jax.vmap(extend, in_axes=(None, 0, 0)))(rest, histories, noise[1:])
     log_weights = jnp.concatenate([jax.vmap(begin)(noise[0])[None], later])
     return log_weights - exact.log_evidences[:, None]
+
+
+def _log_weight(model: Any, proposal: Proposal, memory: Any, noise: Array, frame: Frame, first: bool) -> Array:
+    prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=first)
+    return log_densities(model, prior, proposed, memory, from_noise(proposed, noise), frame, None).log_weight
 
 
 def in_blocks(log_ratios: Float[Array, "*steps particles"], sizes: tuple[int, ...]) -> Blocks:

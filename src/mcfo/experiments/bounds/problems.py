@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Array
 
 from mcfo.kalman import kalman_filter
+from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
-from mcfo.models.simulation import simulate
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Series
 from mcfo.types import Key

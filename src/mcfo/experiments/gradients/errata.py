@@ -15,12 +15,13 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mcfo.experiments.gradients.samples import Problem
-from mcfo.gradients.flow import Step
+from mcfo.gradients.replay import Step
 from mcfo.gradients.score import ResamplingScore
 from mcfo.objectives.objective import Estimator, Objective
-from mcfo.smc.filter import SMC, first_laws, next_laws
-from mcfo.smc.frames import frame_at, frames
+from mcfo.smc.filter import SMC
 from mcfo.smc.resampling import Always, Multinomial
+from mcfo.smc.step import prior_and_proposed
+from mcfo.smc.step_scan import frame_at, frames
 from mcfo.types import Scalar
 
 
@@ -96,7 +97,7 @@ def expected_bound_gradient(problem: Problem, *, nodes: int = 10) -> np.ndarray:
         def extend(memory: Any, noise: Scalar) -> tuple[Array, Scalar]:
             if step == 0:
                 memory = model.start(frame.inputs)
-            prior, law = (first_laws if step == 0 else next_laws)(model, proposal, memory, frame)
+            prior, law = prior_and_proposed(model, proposal, memory, frame, first=step == 0)
             latent = law.mean + jnp.sqrt(law.variance) * noise
             emission = model.emission(memory, latent, frame.inputs)
             log_weight = prior.log_prob(latent) + emission.log_prob(frame.observation) - law.log_prob(latent)

@@ -9,8 +9,8 @@ import jax
 import numpy as np
 
 from mcfo.experiments.gradients.samples import Problem
+from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
-from mcfo.models.simulation import simulate
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Series
 from mcfo.types import Key

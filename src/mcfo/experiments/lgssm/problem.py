@@ -8,8 +8,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
-from mcfo.models.simulation import simulate
 from mcfo.proposals.base import Proposal
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Series

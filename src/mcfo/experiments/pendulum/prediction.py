@@ -13,9 +13,9 @@ from mcfo.inference.evaluation import evaluation_sampler, series_at_once
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
-from mcfo.smc.filter import split_first
-from mcfo.smc.frames import frames, step_key
+from mcfo.smc.noise import step_key
 from mcfo.smc.resampling import systematic_indices
+from mcfo.smc.step_scan import frames, split_first
 from mcfo.smc.trace import Record, State
 from mcfo.types import Key, Scalar
 

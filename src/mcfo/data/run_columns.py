@@ -12,8 +12,7 @@ import numpy as np
 from mcfo.data.column_layout import Usual
 from mcfo.data.tables import Table, read_series
 from mcfo.errors import InputError, nearest
-from mcfo.files import nested
-from mcfo.learning.run_folder import read_json
+from mcfo.files import nested, read_json
 
 
 class Inputs(NamedTuple):

@@ -13,10 +13,10 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
-from mcfo.missing import NoiseShape, is_reparameterized, noise_shape
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
+from mcfo.smc.noise import NoiseShape, is_reparameterized, noise_shape
 from mcfo.types import Distribution, is_known
 
 
@@ -59,7 +59,7 @@ def check_arguments(model: Any, proposal: Any, key: Any) -> None:
 
 def check_frame(frame: Any) -> None:
     """Refuses anything but one step."""
-    check_instance(frame, Frame, "frame", "Make one with mcfo.frame(...), or take one out of mcfo.frames(...)")
+    check_instance(frame, Frame, "frame", "Build one with mcfo.smc.frame(...), or take one out of mcfo.smc.frames(...)")
     if frame.time.ndim:
         raise ValueError("These are all the steps of a series, but one is wanted: frame_at(frames(...), 0).")
 

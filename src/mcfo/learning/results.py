@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import numpy as np
 
 from mcfo.inference.evaluation import Evaluation
-from mcfo.inference.tasks import filter, forecast, smooth
+from mcfo.inference.filtering import filter
+from mcfo.inference.forecasting import forecast
+from mcfo.inference.smoothing import smooth
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model

@@ -1,0 +1,341 @@
+"""What gradient flows where: the only place where estimators stop it.
+
+A sampler draws; it is not differentiated. A rule computes the steps again from what the sampler drew, along its own
+*flow*, and that is differentiated. A block of steps is replayed in three phases, so that as little as possible is
+sequential:
+
+1. the recurrence of the memories along the ancestral lines, a scan, only where a gradient crosses time;
+2. the densities of all steps at once, which is where the work of a network lies;
+3. the weights and what the rule makes of them, a few numbers per particle.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+from mcfo.gradients.rules import Flow, PathRule, Rule, Step, StepRule
+from mcfo.models.base import MarkovModel, Model
+from mcfo.proposals.base import Proposal
+from mcfo.series import Frame
+from mcfo.smc.noise import from_noise, step_key
+from mcfo.smc.step import Densities, imputed_observation, inherit, log_densities, prior_and_proposed, weigh
+from mcfo.smc.trace import StepDraw
+from mcfo.smc.weights import uniform_log_weights
+from mcfo.types import Key, LogWeights, Memory, Scalar
+
+_THINNING_TAG = 0x7468696E
+"""Separates the draws of rules that go through a few particles from the sampler's."""
+
+
+class Lane(eqx.Module):
+    """A rule and the sides that it teaches; the others are frozen in it."""
+
+    rule: Rule
+    theta: bool = eqx.field(static=True)
+    phi: bool = eqx.field(static=True)
+
+
+class Taken(NamedTuple):
+    """One step of one series as the sampler took it, or several with the time axis first.
+
+    `remaining` counts the steps from each to its series's last.
+    """
+
+    frame: Frame
+    draw: StepDraw
+    remaining: Int[Array, "*steps"]
+
+
+class Strand(eqx.Module):
+    """What a lane carries from one step to the next, live as far as its flow says.
+
+    - `memory`: of the particles; None where no gradient comes from the past.
+    - `log_weights`: log v_t.
+    - `path`: what a path rule carries; None for others.
+    """
+
+    memory: Memory
+    log_weights: LogWeights
+    path: Any
+
+
+def frozen(tree: Any) -> Any:
+    """The same module with constants for parameters: the other side of a rule never learns from it."""
+    return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
+
+
+def is_local(rule: Rule, model: Model) -> bool:
+    """Whether no gradient of this rule crosses time, and no weight either."""
+    return isinstance(rule, StepRule) and isinstance(model, MarkovModel) and rule.flow.latents != "all"
+
+
+class Replay:
+    """A lane's way through the steps of one series.
+
+    **Arguments:**
+
+    - `guard`: keep zero-weight particles out of the gradient; without it, no particle may have weight zero.
+    - `checkpoint`: compute recurrence and densities again on the way back instead of saving what they computed.
+    """
+
+    def __init__(
+        self, lane: Lane, model: Model, proposal: Proposal, key: Key, *, guard: bool = True, checkpoint: bool = False
+    ):
+        self._lane, self._rule, self._flow, self._key = lane, lane.rule, lane.rule.flow, key
+        self._model = model if lane.theta else frozen(model)
+        self._proposal = proposal if lane.phi else frozen(proposal)
+        self._local = is_local(lane.rule, model)
+        self._guard, self._checkpoint = guard, checkpoint
+
+    def first(self, taken: Taken) -> tuple[Scalar, Strand]:
+        """The surrogate of the first step, and the strand after it."""
+        taken = self._own(taken)
+        start = self._model.start(taken.frame.inputs)
+        memory, latents, later = start, taken.draw.latents, None
+        if self._crosses(taken):
+            latents, later = self._advance(start, taken.frame, taken.draw, first=True)
+        densities = self._densities(memory, latents, taken.frame, taken.draw, first=True)
+        step = self._weighed(taken, densities, taken.draw.carried, taken.draw.carried)
+        path, term = None, self._term(step, taken.frame)
+        if isinstance(self._rule, PathRule):
+            path, term = self._rule.extend(self._rule.start(step.log_weights), step)
+        return term, Strand(later, self._as_carried(step.log_weights), path)
+
+    def rest(self, taken: Taken, strand: Strand | None) -> tuple[Scalar, Strand]:
+        """The surrogate of later steps, time first, and the strand after them.
+
+        Without a strand no gradient comes from the past: the steps start from the memories that the sampler had.
+        """
+        taken = self._own(taken, several=True)
+        memories, latents, last = taken.draw.memory, taken.draw.latents, None
+        if strand is not None and self._crosses(taken):
+            last, (memories, latents) = self._recur(taken, strand.memory)
+
+        def of_step(step: Any) -> Densities:
+            frame, draw, memory, latents = step
+            return self._densities(memory, latents, frame, draw, first=False)
+
+        densities = self._over_steps(of_step, (taken.frame, taken.draw, memories, latents))
+        if isinstance(self._rule, StepRule) and self._flow.latents != "all":
+
+            def of_weights(step: Any) -> tuple[Scalar, LogWeights]:
+                taken, densities = step
+                step = self._weighed(taken, densities, taken.draw.carried, taken.draw.carried)
+                return self._term(step, taken.frame), step.log_weights
+
+            terms, log_weights = self._over_steps(of_weights, (taken, densities))
+            return jnp.sum(terms), Strand(last, self._as_carried(log_weights[-1]), None)
+        assert strand is not None
+        (log_weights, path), terms = jax.lax.scan(self._along, (strand.log_weights, strand.path), (taken, densities))
+        return jnp.sum(terms), Strand(last, log_weights, path)
+
+    def finish(self, strand: Strand, log_weights: LogWeights) -> Scalar:
+        """The rest of a path rule's surrogate; `log_weights` are the sampler's last ones."""
+        return self._rule.finish(strand.path, log_weights) if isinstance(self._rule, PathRule) else jnp.zeros(())
+
+    def _own(self, taken: Taken, several: bool = False) -> Taken:
+        """The steps as this lane may differentiate them, with the particles that its rule goes through."""
+        frame = taken.frame if self._lane.phi else frozen(taken.frame)
+        rule, draw = self._rule, taken.draw
+        if isinstance(rule, StepRule) and rule.thins_to is not None:
+
+            def thin(draw: StepDraw, frame: Frame) -> StepDraw:
+                own = step_key(self._key, frame)
+                return rule.thinned(draw, key=jax.random.fold_in(own, _THINNING_TAG))
+
+            draw = (jax.vmap(thin) if several else thin)(draw, frame)
+        return Taken(frame, draw, taken.remaining)
+
+    def _crosses(self, taken: Taken) -> bool:
+        """Whether a gradient comes from the past. With latents given, theta moves the memories and phi does not."""
+        if self._flow.latents == "all":
+            return True
+        return not isinstance(self._model, MarkovModel) and (self._lane.theta or taken.draw.memory is None)
+
+    def _recur(self, taken: Taken, memory: Memory) -> tuple[Memory, tuple[Memory, Any]]:
+        """Phase 1: the memories before each step and its latents, along the ancestral lines."""
+
+        def body(memory: Memory, step: Any) -> tuple[Memory, tuple[Memory, Any]]:
+            frame, draw = step
+            before = inherit(memory, draw.ancestors)
+            if self._guard:
+                before = _stand_in(before, draw)
+            latents, later = self._advance(before, frame, draw, first=False)
+            return frame.unless_padding(later, before), (before, latents)
+
+        body = jax.checkpoint(body) if self._checkpoint else body
+        return jax.lax.scan(body, memory, (taken.frame, taken.draw))
+
+    def _advance(self, memory: Memory, frame: Frame, draw: StepDraw, *, first: bool) -> tuple[Any, Memory]:
+        """The latents of a step as the flow sees them, and the memories after it."""
+        model, proposal, flow = self._model, self._proposal, self._flow
+
+        def extend(memory: Memory, noise: Any, latent: Any, imputation: Any) -> tuple[Any, Memory]:
+            if flow.latents == "all":
+                latent = from_noise(prior_and_proposed(model, proposal, memory, frame, first=first)[1], noise)
+            else:
+                # Later steps remember the sampler's latent as a number, also where phi's is drawn anew.
+                latent = jax.lax.stop_gradient(latent)
+            observation = frame.observation
+            if imputation is not None:
+                emission = model.emission(memory, latent, frame.inputs)
+                observation = imputed_observation(emission, frame, imputation)
+            return latent, model.advance(memory, latent, observation)
+
+        noise, latents = (_stand_in(tree, draw) if self._guard else tree for tree in (draw.noise, draw.latents))
+        in_axes = (None if first else 0, 0, 0, 0)
+        return jax.vmap(extend, in_axes=in_axes)(memory, noise, latents, draw.imputation)
+
+    def _densities(self, memory: Memory, latents: Any, frame: Frame, draw: StepDraw, *, first: bool) -> Densities:
+        """Phase 2: the densities of all particles at one step."""
+        noise = draw.noise
+        if self._guard:
+            noise, latents = _stand_in(noise, draw), _stand_in(latents, draw)
+            memory = memory if first else _stand_in(memory, draw)
+        shares = self._shares(memory, latents, noise, frame, draw, first)
+        extend = _particle(self._flow, self._model, self._proposal, frame, first)
+        in_axes = (None if first else 0, 0, 0, 0, 0)
+        return jax.vmap(extend, in_axes=in_axes)(memory, latents, noise, draw.imputation, shares)
+
+    def _shares(self, memory: Memory, latents: Any, noise: Any, frame: Frame, draw: StepDraw, first: bool) -> Any:
+        """v_i as numbers, for a flow that multiplies what passes through a latent by them; otherwise None."""
+        if not self._flow.weighted:
+            return None
+        log_weights = draw.log_weights
+        if log_weights is None:
+            # The latents are drawn anew, so the weights are too.
+            extend = _particle(self._flow, frozen(self._model), frozen(self._proposal), frozen(frame), first)
+            in_axes = (None if first else 0, 0, 0, 0, None)
+            found = jax.vmap(extend, in_axes=in_axes)(memory, latents, noise, draw.imputation, None)
+            log_weights, _ = weigh(self._carried(draw, draw.carried), found.log_weight, frame)
+        return jax.lax.stop_gradient(jnp.exp(log_weights))
+
+    def _weighed(self, taken: Taken, densities: Densities, carried: LogWeights, parents: LogWeights) -> Step:
+        """Phase 3: one step as the rule sees it."""
+        draw = taken.draw
+        log_weights, increment = weigh(self._carried(draw, carried), densities.log_weight, taken.frame)
+        if draw.log_weights is not None and self._flow.latents != "all":
+            log_weights = with_gradient_of(draw.log_weights, log_weights)
+        return Step(
+            log_joint=densities.log_joint,
+            log_imputed=densities.log_imputed,
+            log_proposal=densities.log_proposal,
+            log_weights=log_weights,
+            increment=increment,
+            parents=parents,
+            ancestors=draw.ancestors,
+            resampled=draw.resampled,
+            remaining=taken.remaining,
+        )
+
+    def _carried(self, draw: StepDraw, carried: LogWeights) -> LogWeights:
+        return jnp.where(has_zero_weight(draw), -jnp.inf, carried) if self._guard else carried
+
+    def _term(self, step: Step, frame: Frame) -> Scalar:
+        """What a step rule says of a step; nothing of one that is padding."""
+        if not isinstance(self._rule, StepRule):
+            return jnp.zeros_like(step.increment)
+        term = self._rule.term(step)
+        return frame.unless_padding(term, jnp.zeros_like(term))
+
+    def _along(self, carry: tuple[LogWeights, Any], step: tuple[Taken, Densities]) -> tuple[Any, Scalar]:
+        """Phase 3 of one step after the other, where weights or a path rule's state are carried."""
+        parents, path = carry
+        taken, densities = step
+        draw, carried = taken.draw, taken.draw.carried
+        if self._flow.latents == "all":
+            carried = jnp.where(draw.resampled, uniform_log_weights(len(parents), parents.dtype), parents)
+        seen = self._weighed(taken, densities, carried, parents)
+        term = self._term(seen, taken.frame)
+        if isinstance(self._rule, PathRule):
+            path, term = self._rule.extend(path, seen)
+            term = taken.frame.unless_padding(term, jnp.zeros_like(term))
+        return taken.frame.unless_padding((self._as_carried(seen.log_weights), path), carry), term
+
+    def _as_carried(self, log_weights: LogWeights) -> LogWeights:
+        """Only a flow through everything goes on through the weights."""
+        return log_weights if self._flow.latents == "all" else jax.lax.stop_gradient(log_weights)
+
+    def _over_steps(self, function: Callable[[Any], Any], steps: Any) -> Any:
+        """`function` of every step, all at once; with `checkpoint`, one after the other."""
+        if len(jax.tree.leaves(steps)[0]) == 1:
+            # Without a time axis XLA sees that a loop over single steps computed these numbers in the sampler.
+            found = function(jax.tree.map(lambda array: array[0], steps))
+            return jax.tree.map(lambda array: array[None], found)
+        return jax.lax.map(jax.checkpoint(function), steps) if self._checkpoint else jax.vmap(function)(steps)
+
+
+def _particle(flow: Flow, model: Model, proposal: Proposal, frame: Frame, first: bool) -> Callable[..., Densities]:
+    """The densities of one particle along a flow."""
+    stop = jax.lax.stop_gradient
+
+    def extend(memory: Memory, latent: Any, noise: Any, imputation: Any, share: Scalar | None) -> Densities:
+        prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=first)
+        if flow.latents == "none":
+            # A score estimate takes latents as data.
+            latent = stop(latent)
+        elif flow.latents == "step":
+            # The past is given: q is judged by this step alone. It reads the memory and the prior as numbers, so that
+            # theta is not taught through what q does with them.
+            _, proposed = prior_and_proposed(frozen(model), proposal, stop(memory), frame, first=first)
+            latent = from_noise(proposed, noise)
+            if share is not None:
+                latent = _scaled(latent, share)
+            if not flow.density:
+                # q's own density is a function of z alone: its score has mean zero, or the rule accounts for it.
+                fixed = eqx.tree_at(lambda f: f.context, frame, stop(frame.context), is_leaf=lambda leaf: leaf is None)
+                _, proposed = prior_and_proposed(frozen(model), frozen(proposal), stop(memory), fixed, first=first)
+        return log_densities(model, prior, proposed, memory, latent, frame, imputation)
+
+    return extend
+
+
+def has_zero_weight(draw: StepDraw) -> Bool[Array, "*steps particles"]:
+    """Which particles have weight zero, before the step or after it."""
+    before = draw.carried == -jnp.inf
+    # Latents that are drawn anew have weights of their own: only those from before the step are known.
+    return before if draw.log_weights is None else before | (draw.log_weights == -jnp.inf)
+
+
+def _stand_in(tree: Any, draw: StepDraw) -> Any:
+    """The same with a particle of large weight in place of each that has none.
+
+    A zero-weight particle may be anywhere, and zero times an infinite derivative is NaN. Its stand-in has finite
+    derivatives, and its weight is still zero.
+    """
+    absent = has_zero_weight(draw)
+    best = jnp.argmax(draw.carried if draw.log_weights is None else draw.log_weights)
+
+    def replace(array: Array) -> Array:
+        return jnp.where(absent.reshape(-1, *[1] * (array.ndim - 1)), array[best], array)
+
+    return jax.tree.map(replace, tree)
+
+
+@jax.custom_jvp
+def with_gradient_of(values: Any, others: Any) -> Any:
+    """The values, with the gradient of others in place of their own: also where the others are not finite."""
+    return values
+
+
+@with_gradient_of.defjvp
+def _with_gradient_of_tangent(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[1]
+
+
+@jax.custom_jvp
+def _scaled(values: Any, share: Scalar) -> Any:
+    """The same values, through which a share of the gradient passes."""
+    return values
+
+
+@_scaled.defjvp
+def _scaled_tangent(primals: Any, tangents: Any) -> Any:
+    values, share = primals
+    return values, jax.tree.map(lambda tangent: share * tangent, tangents[0])

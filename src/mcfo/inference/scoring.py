@@ -1,0 +1,232 @@
+"""Forecasts from every step of a series, each scored by what came: log score, CRPS, probability integral transform."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpyro.distributions as dist
+from jaxtyping import Array, Bool, Float, Shaped
+
+from mcfo.inference.quantiles import LEVELS
+from mcfo.missing import observed_log_prob
+from mcfo.models.base import Model
+from mcfo.proposals.base import Proposal
+from mcfo.series import Frame, Series
+from mcfo.smc.filter import SMC
+from mcfo.smc.noise import step_key
+from mcfo.smc.resampling import draw_indices
+from mcfo.smc.step import Outcome
+from mcfo.smc.step_scan import frames, split_first, step_scan
+from mcfo.smc.trace import State
+from mcfo.types import Key, Memory, Observation, Scalar
+
+_ROLLING_TAG = 0x726F6C6C
+"""Keeps the forecasts' random numbers apart from the filter's."""
+
+
+class Rolling(eqx.Module):
+    """Forecasts of one series, (steps, horizon): those at place t are of x_t+1 to x_t+h given x_1:t, t = 0..T-1.
+
+    NaN stands where no forecast began, and where there is nothing to compare it with.
+
+    - `log_score`: log p(x_t+s | x_1:t), of all dimensions that were observed together; higher is better.
+    - `crps`: the continuous ranked probability score; lower is better.
+    - `pit`: where in the forecast the value fell, uniform between 0 and 1 if the model is right.
+    - `mean`, `quantiles`: of the forecasts, the latter at `LEVELS`.
+    """
+
+    log_score: Float[Array, "*forecasts"]
+    crps: Float[Array, "*forecasts dimensions"]
+    pit: Float[Array, "*forecasts dimensions"]
+    mean: Float[Array, "*forecasts dimensions"]
+    quantiles: Float[Array, "*forecasts levels dimensions"]
+
+
+class _Target(NamedTuple):
+    """A step that is forecast. `scored` says of each dimension whether there is a value to compare with."""
+
+    observation: Any
+    observed: Any
+    inputs: Any
+    scored: Any
+
+
+def rolling(
+    sampler: SMC,
+    model: Model,
+    proposal: Proposal,
+    series: Series,
+    origins: Bool[Array, " steps"],
+    *,
+    horizon: int,
+    draws: int,
+    key: Key,
+) -> Rolling:
+    """Filters a series once; from each origin so many draws go on for `horizon` steps, independent given the particles.
+
+    The log score one step ahead is the filter's own evidence increment, which a good proposal makes precise; further
+    ahead it is the logarithm of the mean density over the draws. Either is a little low in mean, by half the variance
+    of that logarithm. Memory does not grow with the number of origins beyond what is kept of each.
+
+    **Arguments:**
+
+    - `origins`: True at place t where a forecast given x_1:t is wanted.
+    """
+    targets = _padded(series, frames(proposal, series), horizon)
+
+    def visit(before: State | None, outcome: Outcome, frame: Frame, extra: Any) -> tuple[Rolling, Scalar]:
+        index, wanted = extra
+
+        def scores() -> Rolling:
+            ahead = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, index, horizon), targets)
+            own = jax.random.fold_in(step_key(key, frame), _ROLLING_TAG)
+            return _rolling_forecast(model, before, ahead, draws, own, outcome.increment.dtype)
+
+        def nothing() -> Rolling:
+            return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(scores))
+
+        return jax.lax.cond(wanted, scores, nothing), outcome.increment
+
+    extras = jnp.arange(series.steps), origins
+    _, (forecasts, increments) = step_scan(sampler, model, proposal, series, visit, key=key, extras=extras)
+    # One step ahead, the filter knows the predictive density better than the draws do.
+    one_ahead = jnp.where(jnp.isnan(forecasts.log_score[:, 0]), jnp.nan, increments)
+    return eqx.tree_at(lambda r: r.log_score, forecasts, forecasts.log_score.at[:, 0].set(one_ahead))
+
+
+def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
+    """Every step, and after the last as many without values as a forecast from it would reach."""
+
+    def lengthen(array: Any, **how: Any) -> Any:
+        return None if array is None else jnp.pad(array, ((0, horizon - 1), (0, 0)), **how)
+
+    return _Target(
+        lengthen(steps.observation, mode="edge"),
+        lengthen(steps.observed, mode="edge"),
+        lengthen(steps.inputs, mode="edge"),
+        lengthen(series.mask()),
+    )
+
+
+def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key: Key, dtype: Any) -> Rolling:
+    """Draws from where a filter stands, or from the model's beginning if `begin` is None."""
+    of_choice, of_paths = jax.random.split(key)
+    keys = jax.random.split(of_paths, len(ahead.scored))
+    if begin is None:
+        (first, first_key), rest = split_first((ahead, keys))
+        memory = model.start(first.inputs)
+        memories, one = _rolling_step(
+            model, lambda _: (memory, model.initial(memory, first.inputs)), jnp.arange(draws), first, first_key, dtype
+        )
+    else:
+        rest = ahead, keys
+        chosen = draw_indices(begin.log_weights, draws, key=of_choice)
+        memories, one = jax.tree.map(lambda array: array[chosen], begin.memory), None
+
+    def body(memories: Memory, given: tuple[_Target, Key]) -> tuple[Memory, Rolling]:
+        target, own = given
+        return _rolling_step(
+            model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, target, own, dtype
+        )
+
+    _, found = jax.lax.scan(body, memories, rest)
+    if one is None:
+        return found
+    return jax.tree.map(lambda one, many: jnp.concatenate([one[None], many]), one, found)
+
+
+def _rolling_step(
+    model: Model, law: Any, sources: Any, target: _Target, key: Key, dtype: Any
+) -> tuple[Memory, Rolling]:
+    """One step of all draws, compared with its target."""
+    of_draws, of_ties = jax.random.split(key)
+    uniform = jax.random.uniform(of_ties, target.observation.shape, dtype)
+
+    def one(source: Any, latent_key: Key, observation_key: Key) -> Any:
+        memory, prior = law(source)
+        latent = prior.sample(latent_key)
+        emission = model.emission(memory, latent, target.inputs)
+        observation = emission.sample(observation_key)
+        log_density = observed_log_prob(emission, target.observation, target.observed)
+        below = probability_below(emission, target.observation, uniform)
+        return model.advance(memory, latent, observation), observation, log_density, below
+
+    count = len(jax.tree.leaves(sources)[0])
+    memories, observations, log_densities, below = jax.vmap(one)(sources, *jax.random.split(of_draws, (2, count)))
+    values, observation = observations.astype(dtype), target.observation.astype(dtype)
+    pit = rank_transform(values, observation, uniform) if below is None else jnp.mean(below, axis=0).astype(dtype)
+    log_score = jax.nn.logsumexp(log_densities.astype(dtype)) - jnp.log(jnp.asarray(count, dtype))
+    nothing, ordered = jnp.asarray(jnp.nan, dtype), jnp.sort(values, axis=0)
+    return memories, Rolling(
+        log_score=jnp.where(jnp.any(target.scored), log_score, nothing),
+        crps=jnp.where(target.scored, crps(ordered, observation), nothing),
+        pit=jnp.where(target.scored, pit, nothing),
+        mean=jnp.mean(values, axis=0),
+        quantiles=ordered_quantiles(ordered, LEVELS),
+    )
+
+
+def crps(ordered: Float[Array, "draws dimensions"], value: Float[Array, " dimensions"]) -> Float[Array, " dimensions"]:
+    """E|X - x| - E|X - X'| / 2 for each dimension: the continuous ranked probability score, in units of x.
+
+    The fair estimator: unbiased for the law of independent draws X, whatever their number, where the plain one rewards
+    few draws for lying close together. Gneiting and Raftery (2007); Ferro (2014).
+
+    **Arguments:**
+
+    - `ordered`: the draws in ascending order.
+    """
+    count = len(ordered)
+    ranks = jnp.arange(1, count + 1, dtype=ordered.dtype)[:, None]
+    # Σ_ij |X_i - X_j| = 2 Σ_i (2 i - n - 1) X_(i); less the value, so that large numbers do not cancel.
+    centered = ordered - value
+    spread = jnp.sum((2 * ranks - count - 1) * centered, axis=0) / (count * max(1, count - 1))
+    return jnp.mean(jnp.abs(centered), axis=0) - spread
+
+
+def ordered_quantiles(
+    ordered: Float[Array, "draws dimensions"], levels: tuple[float, ...]
+) -> Float[Array, "levels dimensions"]:
+    """Quantiles of draws in ascending order, between two of them by a straight line."""
+    places = jnp.asarray(levels, ordered.dtype) * (len(ordered) - 1)
+    lower = jnp.floor(places).astype(jnp.int32)
+    upper = jnp.minimum(lower + 1, len(ordered) - 1)
+    share = (places - lower)[:, None]
+    return (1 - share) * ordered[lower] + share * ordered[upper]
+
+
+def rank_transform(
+    draws: Shaped[Array, "draws dimensions"], value: Observation, uniform: Float[Array, " dimensions"]
+) -> Float[Array, " dimensions"]:
+    """The rank of the value among the draws, between 0 and 1: uniform if it came from the law of the draws.
+
+    Exactly so with any number of draws, also of counts, since ties are broken by the uniform numbers.
+    """
+    below = jnp.sum(draws < value, axis=0)
+    ties = jnp.sum(draws == value, axis=0)
+    return (below + uniform * (ties + 1)) / (len(draws) + 1)
+
+
+def probability_below(
+    law: Any, value: Observation, uniform: Float[Array, " dimensions"]
+) -> Float[Array, " dimensions"] | None:
+    """P(X < x) + u P(X = x) for each dimension, where the law has a distribution function; None elsewhere.
+
+    The mean of it over draws of the latent sees the tails that a finite number of draws of X never reaches.
+    """
+    base = law.base_dist if isinstance(law, dist.Independent) and law.reinterpreted_batch_ndims == 1 else None
+    if base is None or base.batch_shape != value.shape:
+        return None
+    support: Any = base.support
+    discrete = support.is_discrete
+    try:
+        upper = base.cdf(value)
+        if not discrete:
+            return upper
+        lower = jnp.where(value > 0, base.cdf(jnp.maximum(value - 1, 0)), 0.0)
+    except NotImplementedError:
+        return None
+    return lower + uniform * (upper - lower)

@@ -1,0 +1,131 @@
+"""The one loop over the steps of a series: the first step, the scan over the others, and scans in blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcfo.models.base import Model
+from mcfo.proposals.base import Proposal
+from mcfo.series import Frame, Series
+from mcfo.smc.compatibility import check_fit
+from mcfo.smc.noise import block_keys
+from mcfo.smc.step import Filter, Outcome, take_step
+from mcfo.smc.trace import State
+from mcfo.types import Key
+
+Visitor = Callable[[State | None, Outcome, Frame, Any], Any]
+"""What is computed at a step: from the state before it (None at the first), its outcome, its frame, and an extra."""
+
+
+def step_scan(
+    sampler: Filter,
+    model: Model,
+    proposal: Proposal,
+    series: Series,
+    visit: Visitor,
+    *,
+    key: Key,
+    extras: Any = None,
+) -> tuple[State, Any]:
+    """Filters a series and calls `visit` at every step.
+
+    **Arguments:**
+
+    - `visit`: what to compute at each step; it decides what is saved, so that memory grows by that alone.
+    - `extras`: anything else that belongs to the steps, time first; `visit` receives its own row.
+
+    **Returns:** the last state, and what `visit` returned, stacked over the steps.
+    """
+    steps = frames(proposal, series)
+    fit = check_fit(model, proposal, frame_at(steps, 0))
+    # All keys at once: hashing them one by one inside of the loop takes longer than the step of a small filter.
+    keys = block_keys(key, steps.series_id, steps.time)
+
+    def body(state: State, step: Any) -> tuple[State, Any]:
+        frame, own_keys, extra = step
+        outcome = take_step(sampler, model, proposal, state, frame, own_keys, fit.step)
+        return outcome.state, visit(state, outcome, frame, extra)
+
+    (frame, own_keys, extra), rest = split_first((steps, keys, extras))
+    outcome = take_step(sampler, model, proposal, None, frame, own_keys, fit.initial)
+    first = visit(None, outcome, frame, extra)
+    state, others = jax.lax.scan(body, outcome.state, rest)
+    return state, join_first(first, others)
+
+
+def split_first(tree: Any) -> tuple[Any, Any]:
+    """The first step, and the others."""
+    return jax.tree.map(lambda array: array[0], tree), jax.tree.map(lambda array: array[1:], tree)
+
+
+def join_first(first: Any, others: Any) -> Any:
+    """The first step in front of the others."""
+    return jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), first, others)
+
+
+@eqx.filter_jit
+def frames(proposal: Proposal, series: Series) -> Frame:
+    """All steps of a series, the time axis first, with the proposal's contexts."""
+    clean = series.sanitized()
+    return clean.frames(proposal.encode(clean))
+
+
+def frame_at(steps: Frame, time: int) -> Frame:
+    """One step out of `frames`."""
+    count = len(steps.observation)
+    if not -count <= time < count:
+        raise IndexError(f"There is no step {time}: the series has {count}, counted from 0.")
+    return jax.tree.map(lambda array: array[time], steps)
+
+
+def frame(proposal: Proposal, values: Any, *, time: int, inputs: Any = None, series_id: int = 0) -> Frame:
+    """One step of a stream, from the values that have just come in; any or all of them may be missing (NaN).
+
+    `time` counts from 0 and decides which random numbers the step uses: give every step its own. The proposal must be
+    one that reads no other step than its own.
+    """
+    row = np.asarray(values).reshape(1, -1)
+    known = ~np.isnan(row.astype(float))
+    # A series without any value is refused, a step is not, so the mask is set afterwards. Where it can, it has one
+    # column, so that complete and missing steps run the same program.
+    series = Series.from_values(
+        np.where(known, row, 0), inputs=None if inputs is None else np.reshape(inputs, (1, -1)), series_id=series_id
+    )
+    mask = known[:, :1] if known.all() or not known.any() else known
+    series = eqx.tree_at(lambda s: s.observed, series, jnp.asarray(mask), is_leaf=lambda x: x is None)
+    return eqx.tree_at(lambda f: f.time, frame_at(frames(proposal, series), 0), jnp.asarray(time, jnp.int32))
+
+
+def scan_blocks(
+    of_block: Callable[[Any, Any], tuple[Any, Any]], carry: Any, rows: Any, *, size: int
+) -> tuple[Any, Any]:
+    """`of_block(carry, rows of one block)` for one block after the other; `jax.lax.scan` is the case `size` = 1.
+
+    **Arguments:**
+
+    - `of_block`: returns the next carry and an output for each row of the block.
+    - `size`: how many rows a block has at most.
+
+    **Returns:** the last carry and the outputs of all rows.
+    """
+    count = len(jax.tree.leaves(rows)[0])
+    if count == 0:
+        return of_block(carry, rows)
+    size = min(count, max(1, size))
+    # Rather blocks that leave no rest, if they are not much smaller: the rest compiles the block a second time.
+    divisor = max(part for part in range(1, size + 1) if count % part == 0)
+    size = divisor if 2 * divisor >= size else size
+    whole = count - count % size
+    table = jax.tree.map(lambda array: array[:whole].reshape(-1, size, *array.shape[1:]), rows)
+    carry, outputs = jax.lax.scan(of_block, carry, table)
+    outputs = jax.tree.map(lambda array: array.reshape(whole, *array.shape[2:]), outputs)
+    if whole == count:
+        return carry, outputs
+    carry, rest = of_block(carry, jax.tree.map(lambda array: array[whole:], rows))
+    return carry, jax.tree.map(lambda some, more: jnp.concatenate([some, more]), outputs, rest)
