@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from mcfo.smc.weights import effective_sample_size, normalize, uniform_log_weigh
 from mcfo.types import Ancestors, Key, LogWeights, Memory, Observation, Scalar
 
 
+@runtime_checkable
 class Filter(Protocol):
     """What a step asks of a sampler."""
 
