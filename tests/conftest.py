@@ -13,12 +13,30 @@ os.environ["XLA_FLAGS"] = (
     + (" --xla_cpu_use_fusion_emitters=false" if importlib.metadata.version("jaxlib").startswith("0.10.") else "")
 )
 
+# Compiled programs are shared by the workers, by the commands that tests start, and by the next run. JAX reads these
+# when it is imported.
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parent.parent / ".pytest_cache" / "programs")
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
 import jax
 import pytest
 
 jax.config.update("jax_enable_x64", True)
 
+_MOST_BYTES = 2 * 2**30
 _MOST_MAPS = 20_000
+
+
+def pytest_sessionstart(session):
+    """Removes the oldest compiled programs: every change of the source makes new ones."""
+    folder = Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    if "PYTEST_XDIST_WORKER" in os.environ or not folder.is_dir():
+        return
+    total = 0
+    for path in sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True):
+        total += path.stat().st_size
+        if total > _MOST_BYTES:
+            path.unlink()
 
 
 def _maps() -> int:
@@ -35,3 +53,19 @@ def forget_programs():
     if _maps() > _MOST_MAPS:
         jax.clear_caches()
         gc.collect()
+
+
+def _shared_run(name):
+    """Return a fixture of the folder with one of the runs that the command-line tests share."""
+
+    @pytest.fixture(scope="session", name=f"{name}_run")
+    def shared(tmp_path_factory):
+        # Imported late: the type checker of the tests instruments only what is imported after it.
+        from support import fitted_runs
+
+        return fitted_runs.built_once(tmp_path_factory, name, getattr(fitted_runs, f"fit_{name}"))
+
+    return shared
+
+
+classical_run, counts_run, deep_run, recurrent_run = map(_shared_run, ("classical", "counts", "deep", "recurrent"))

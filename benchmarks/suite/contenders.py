@@ -35,12 +35,12 @@ class Contender:
         return workload.family in self.families and workload.scheme in self.schemes
 
     def is_too_slow(self, workload: Workload, quick: bool) -> bool:
-        return quick and workload.particles * workload.steps * workload.series_list > self.slow
+        return quick and workload.particles * workload.steps * workload.series > self.slow
 
     def variants_of(self, workload: Workload, cores: int) -> tuple[int, ...]:
         """Ours has one device, and XLA's threads, but where `fit` shares the batch over devices."""
         if self.name == OURS:
-            large = workload.series_list * workload.particles * workload.averaged >= _WORTH_SHARING
+            large = workload.series * workload.particles * workload.averaged >= _WORTH_SHARING
             shared = workload.family == VRNN or (workload.group == "learning" and large)
             return tuple(sorted({1, cores})) if shared else (1,)
         return tuple(sorted({min(count, cores) for count in self.variants}))

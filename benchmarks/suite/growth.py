@@ -28,7 +28,7 @@ def grow(quick: bool, effort: Effort, tell: Callable[[str], None]) -> dict[str, 
         fixed = {SYMBOLS[other]: getattr(workload, other) for other in AXES if other != axis}
         found[axis] |= {"fixed": fixed}
         if axis == "steps" and "time_exponent" in found[axis]:
-            found[axis] |= along_steps(found[axis], workload.series_list, workload.particles)
+            found[axis] |= along_steps(found[axis], workload.series, workload.particles)
     return found
 
 

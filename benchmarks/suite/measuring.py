@@ -159,7 +159,7 @@ def judge(workload: Workload, found: Sequence[dict[str, Any]]) -> None:
         return
     from serving import exact_log_evidence, observations
 
-    exact = exact_log_evidence(observations(workload.series_list, workload.steps))
+    exact = exact_log_evidence(observations(workload.series, workload.steps))
     sound = [one for one in found if "crashed" not in one]
     evidences = {id(one): [value["log_evidence"] for value in one["values"]] for one in sound}
     of_one = statistics.spread(list(evidences.values()))

@@ -46,7 +46,7 @@ def _filtering(rows: dict[str, Any]) -> list[Target]:
 
 
 def _learning(rows: dict[str, Any]) -> list[Target]:
-    learning = {(one.objective, one.series_list, one.particles): rows.get(one.name) for one in workloads.learning()}
+    learning = {(one.objective, one.series, one.particles): rows.get(one.name) for one in workloads.learning()}
     found = []
     for particles, wanted in ((10, 25.0), (100, 12.0), (1000, 4.0)):
         ratio = _ratios(learning["mcfo-smc", 10, particles]).get("PyTorch loop")

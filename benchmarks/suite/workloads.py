@@ -24,7 +24,7 @@ class Workload:
 
     group: str
     family: str
-    series_list: int
+    series: int
     steps: int
     particles: int
     scheme: str = "systematic"
@@ -35,15 +35,15 @@ class Workload:
     @property
     def name(self) -> str:
         """Unique, and fit for a file."""
-        sizes = f"B{self.series_list}-T{self.steps}-K{self.particles}"
+        sizes = f"B{self.series}-T{self.steps}-K{self.particles}"
         return "-".join(part for part in (self.group, self.objective, self._scheme, sizes) if part)
 
     @property
     def title(self) -> str:
         """As a table shows it."""
         sizes = [f"T={self.steps}", f"K={self.particles}"]
-        if self.series_list > 1:
-            sizes.insert(0, f"B={self.series_list}")
+        if self.series > 1:
+            sizes.insert(0, f"B={self.series}")
         return ", ".join([part for part in (self.objective, self._scheme) if part] + sizes)
 
     @property
@@ -86,14 +86,14 @@ def learning() -> list[Workload]:
         Workload(
             "learning",
             LEARN,
-            series_list,
+            series,
             50,
             particles,
             objective=objective,
             sweeps=SWEEPS if objective == "mcfo-pimh" else None,
-            quick=series_list == 10 and (objective != "mcfo-pimh" or particles == 100),
+            quick=series == 10 and (objective != "mcfo-pimh" or particles == 100),
         )
-        for series_list in (10, 100)
+        for series in (10, 100)
         for particles in (10, 100, 1000)
         for objective in OBJECTIVES
     ]
@@ -138,6 +138,6 @@ def together(workloads: Iterable[Workload]) -> list[list[Workload]]:
     """The rows whose repeats are interleaved: learning steps of one size, which are compared with one another."""
     groups: dict[object, list[Workload]] = {}
     for one in workloads:
-        key = (one.series_list, one.particles) if one.group == "learning" else one.name
+        key = (one.series, one.particles) if one.group == "learning" else one.name
         groups.setdefault(key, []).append(one)
     return list(groups.values())

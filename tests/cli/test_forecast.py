@@ -10,40 +10,24 @@ import xarray
 from PIL import Image
 
 import mcfo
-from mcfo.data.tables import read_series, write_series
-from support.commands import SMALL, invoke, refused
-from support.learning import make_series
+from mcfo.data.tables import read_series
+from support.commands import invoke, refused
 
 pytestmark = pytest.mark.xdist_group("forecast")  # its fixtures take long: one worker makes them
 
 FEW = ["--steps", "3", "--particles", "20", "--draws", "10"]
 
 
-@pytest.fixture(scope="module")
-def numbers(tmp_path_factory):
+@pytest.fixture
+def numbers(classical_run):
     """A folder with series of different lengths, and a run of two seeds on them."""
-    folder = tmp_path_factory.mktemp("numbers")
-    write_series(folder / "series.csv", make_series(5), ["level"])
-    result = invoke(
-        "fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL, "--seeds", "2"
-    )
-    assert result.exit_code == 0, result.output
-    return folder
+    return classical_run
 
 
-@pytest.fixture(scope="module")
-def pictures(tmp_path_factory):
+@pytest.fixture
+def pictures(deep_run):
     """Videos of 4 x 5 pixels, and a run on them."""
-    folder = tmp_path_factory.mktemp("pictures")
-    values = (np.random.default_rng(0).random((3, 6, 4, 5)) < 0.3).astype(np.uint8)
-    np.savez(folder / "videos.npz", observations=values)
-    sizes = ["emission_units=8", "transition_units=8", "encoder_units=8,4", "proposal_units=4", "latent=2"]
-    result = invoke(
-        *("fit", "deep", "--data", folder / "videos.npz", "--out", folder / "run", *SMALL),
-        *(word for size in sizes for word in ("--set", size)),
-    )
-    assert result.exit_code == 0, result.output
-    return folder
+    return deep_run
 
 
 def test_numbers_of_a_forecast(numbers, tmp_path):

@@ -15,32 +15,23 @@ FEW = ["--steps", "5", "--particles", "8", "--draws", "4"]
 NARROW = ("latent=2", "transition_units=3", "emission_units=3", "encoder_units=3", "proposal_units=3")
 
 
-def fitted(folder, model, values, *sizes):
-    """A file of pieces, and a run on them."""
-    np.savez(folder / "pieces.npz", **values)
-    result = invoke(
-        *("fit", model, "--data", folder / "pieces.npz", "--out", folder / "run", *SMALL, "--buckets", "1"),
-        *(word for size in sizes for word in ("--set", size)),
-    )
-    assert result.exit_code == 0, result.output
-    return folder
-
-
-@pytest.fixture(scope="module")
-def music(tmp_path_factory):
-    """Two pieces of different lengths."""
-    random = np.random.default_rng(0)
-    pieces = {name: (random.random((steps, 88)) < 0.1).astype(np.uint8) for name, steps in (("a", 6), ("b", 8))}
-    pieces["a"][[0, -1], 40] = 1  # it neither begins nor ends with silence
-    pieces["b"][3:, :] = 0
-    return fitted(tmp_path_factory.mktemp("music"), "vrnn", pieces, "latent=2", "hidden=3", "units=3")
+@pytest.fixture
+def music(recurrent_run):
+    """Two pieces of different lengths, and a run on them."""
+    return recurrent_run
 
 
 @pytest.fixture(scope="module")
 def numbers(tmp_path_factory):
     """As many columns, but other numbers."""
-    values = {"one": np.random.default_rng(0).normal(size=(6, 88))}
-    return fitted(tmp_path_factory.mktemp("numbers"), "deep", values, *NARROW)
+    folder = tmp_path_factory.mktemp("numbers")
+    np.savez(folder / "pieces.npz", one=np.random.default_rng(0).normal(size=(6, 88)))
+    result = invoke(
+        *("fit", "deep", "--data", folder / "pieces.npz", "--out", folder / "run", *SMALL),
+        *(word for size in NARROW for word in ("--set", size)),
+    )
+    assert result.exit_code == 0, result.output
+    return folder
 
 
 def test_what_is_heard_is_what_was_drawn(music, tmp_path):

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 import mcfo
 from mcfo.catalogue.registry import CATALOGUE
 from mcfo.cli.main import app
-from support.commands import SMALL, invoke, refused
+from support.commands import SMALL, invoke, planned, refused
 
 pytestmark = pytest.mark.xdist_group("own series")
 
@@ -330,14 +330,13 @@ def test_a_run_finds_its_columns_again(tables, tmp_path):
     assert refused(lacking, "learned from 2 columns of values, but these data have 1")
 
 
-def test_rows_are_steps_if_one_says_so(tables, tmp_path):
-    fit = ["fit", "local-level", "--data", tables / "uneven.csv", "--columns", "level", "--irregular", "rows"]
-    result = invoke(*fit, "--out", tmp_path / "run", *SMALL)
-    assert result.exit_code == 0, result.output
+def test_rows_are_steps_if_one_says_so(tables, tmp_path, monkeypatch):
+    fit = ["local-level", "--data", tables / "uneven.csv", "--columns", "level", "--irregular", "rows"]
+    result = planned(monkeypatch, *fit, "--out", tmp_path / "run", *SMALL)
     assert "The model reads" not in result.stdout
     assert "unit" not in json.loads((tmp_path / "run" / "config.json").read_text())["data"]
     before = (tmp_path / "run" / "config.json").read_bytes()
-    assert refused(invoke(*fit, "--out", tmp_path / "run", *SMALL), "exists already")
+    assert refused(invoke("fit", *fit, "--out", tmp_path / "run", *SMALL), "exists already")
     assert (tmp_path / "run" / "config.json").read_bytes() == before
 
 
@@ -383,12 +382,11 @@ def rules_of(run):
     ],
     ids=["named", "own", "chosen", "windows", "other objective", "networks"],
 )
-def test_few_series_are_learned_by_the_likelihoods_gradient(tables, tmp_path, model, options, rules):
+def test_few_series_are_learned_by_the_likelihoods_gradient(tables, tmp_path, monkeypatch, model, options, rules):
     """Unless one chooses, or the model is a network, which learns by the objective's own rules."""
     named = tables / model if ":" in model else model
     data = ["--data", tables / "uneven.csv", "--columns", "level", "--irregular", "rows"]
-    result = invoke("fit", named, *data, "--out", tmp_path / "run", *options, *SMALL)
-    assert result.exit_code == 0, result.output
+    planned(monkeypatch, named, *data, "--out", tmp_path / "run", *options, *SMALL)
     assert rules_of(tmp_path / "run") == rules
 
 

@@ -13,9 +13,7 @@ from typer.testing import CliRunner
 
 import mcfo
 from mcfo.cli.main import app
-from mcfo.data.tables import write_series
-from support.commands import SMALL, invoke, refused
-from support.learning import make_series
+from support.commands import refused
 
 pytestmark = pytest.mark.xdist_group("stream")  # its fixture takes long: one worker makes it
 
@@ -23,13 +21,9 @@ FEW = ["--particles", "20"]
 LINES = ["0.5", "[0.1]", '{"level": -0.7}', "null", "[null]", "1.2", "0.3", "{}", "-0.4", "0.9"]
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("stream")
-    write_series(folder / "series.csv", make_series(3), ["level"])
-    result = invoke("fit", "linear-gaussian", "--data", folder / "series.csv", "--out", folder / "run", *SMALL)
-    assert result.exit_code == 0, result.output
-    return folder / "run"
+@pytest.fixture
+def run(classical_run):
+    return classical_run / "run"
 
 
 def fed(lines, *arguments):
@@ -95,16 +89,13 @@ def test_two_halves_are_the_whole(run, tmp_path, learn):
         assert whole != fed(LINES, run, *FEW).stdout.splitlines()
 
 
-def test_values_that_the_model_cannot_explain_are_bad_lines(run, tmp_path):
+def test_values_that_the_model_cannot_explain_are_bad_lines(counts_run):
     """Also those of which the density alone would say nothing: a Poisson law is evaluated at 1.5 without complaint."""
-    (tmp_path / "counts.csv").write_text("visits\n3\n0\n4\n2\n")
-    fit = ["fit", "poisson-counts", "--data", tmp_path / "counts.csv", "--out", tmp_path / "run", *SMALL]
-    assert invoke(*fit).exit_code == 0
     for bad in ("-1", "1.5"):
-        result = fed(["3", bad, "2"], tmp_path / "run", *FEW)
+        result = fed(["3", bad, "2"], counts_run / "run", *FEW)
         assert refused(result, f"Line 2 of the stream: visits is {bad}, which is not a count.")
         assert len(result.stdout.splitlines()) == 1
-        skipped = answers(fed(["3", bad, "null", "2"], tmp_path / "run", *FEW, "--skip-bad"))
+        skipped = answers(fed(["3", bad, "null", "2"], counts_run / "run", *FEW, "--skip-bad"))
         assert [one.get("step") for one in skipped] == [1, None, 2, 3]
 
 

@@ -12,6 +12,19 @@ def invoke(*arguments):
     return CliRunner().invoke(app, [str(one) for one in arguments])
 
 
+def planned(monkeypatch, *arguments):
+    """Invoke a fit that ends before its first update. What it would have done stands in its config.json."""
+
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mcfo.learning.trainer.Trainer.advance", stop)
+        result = invoke("fit", *arguments)
+    assert result.exit_code == 130, result.output
+    return result
+
+
 def refused(result, message):
     """Whether a command ended with this message alone, and code 2."""
     assert result.exit_code == 2, result.output
