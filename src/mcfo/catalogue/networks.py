@@ -93,8 +93,8 @@ def _principal(values: np.ndarray, center: np.ndarray, scale: np.ndarray, count:
     tall = len(values) >= values.shape[1]
     squares, vectors = np.linalg.eigh(values.T @ values if tall else values @ values.T)
     directions = []
-    for place in range(min(count, int((squares > 1e-9 * squares[-1]).sum()))):
-        vector = vectors[:, -1 - place] if tall else values.T @ vectors[:, -1 - place]
+    for index in range(min(count, int((squares > 1e-9 * squares[-1]).sum()))):
+        vector = vectors[:, -1 - index] if tall else values.T @ vectors[:, -1 - index]
         vector = vector * np.sign(vector[np.argmax(np.abs(vector))])
         directions.append(vector * np.sqrt(len(values)) / np.linalg.norm(values @ vector))
     return np.reshape(directions, (-1, values.shape[1]))

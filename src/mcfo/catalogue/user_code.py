@@ -71,7 +71,7 @@ def load_own(reference: str) -> Any:
     return getattr(module, name)
 
 
-def make_own(reference: str, series_list: list[Series], proposal_reference: str | None = None) -> Start:
+def build_own(reference: str, series_list: list[Series], proposal_reference: str | None = None) -> Start:
     """The user's own model and proposal, each a class, an instance or a function of the series.
 
     The proposal is the one that is named, or the one that the model's function returned, or `Bootstrap()`.
@@ -81,11 +81,11 @@ def make_own(reference: str, series_list: list[Series], proposal_reference: str 
     model = _checked(reference, made[0] if is_pair else made, Model)
     proposal = _checked(reference, made[1], Proposal) if is_pair else Bootstrap()
     if proposal_reference is not None:
-        proposal = make_own_proposal(proposal_reference, series_list)
+        proposal = build_own_proposal(proposal_reference, series_list)
     return Start(model, proposal, ())
 
 
-def make_own_proposal(reference: str, series_list: list[Series]) -> Proposal:
+def build_own_proposal(reference: str, series_list: list[Series]) -> Proposal:
     """The user's own proposal: a class, an instance or a function of the series."""
     return _checked(reference, _made(reference, Proposal, series_list), Proposal)
 
@@ -98,11 +98,11 @@ def _split(reference: str) -> tuple[Path, str]:
 
 
 def _run(path: Path, source: bytes) -> ModuleType:
-    place = str(path.resolve())
-    name = f"{_PREFIX}{hashlib.sha256(place.encode() + source).hexdigest()[:16]}"
+    index = str(path.resolve())
+    name = f"{_PREFIX}{hashlib.sha256(index.encode() + source).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, place)
+    spec = importlib.util.spec_from_file_location(name, index)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     # Before the file runs: dataclasses look their module up.
@@ -112,7 +112,7 @@ def _run(path: Path, source: bytes) -> ModuleType:
     try:
         with _blaming(path):
             # Compiled here: the loader would leave a __pycache__ beside the file, and might read an outdated one.
-            exec(compile(source, place, "exec", dont_inherit=True), vars(module))
+            exec(compile(source, index, "exec", dont_inherit=True), vars(module))
     except BaseException:
         del sys.modules[name]
         raise
@@ -128,9 +128,9 @@ def _blaming(path: Path) -> Iterator[None]:
     try:
         yield
     except (Exception, SystemExit) as error:
-        place = str(path.resolve())
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
-        if isinstance(error, SyntaxError) and error.filename == place:
+        index = str(path.resolve())
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == index]
+        if isinstance(error, SyntaxError) and error.filename == index:
             lines.append(error.lineno)
         where = f"{path}, line {lines[-1]}" if lines else f"{path}"
         message = error.msg if isinstance(error, SyntaxError) else str(error)

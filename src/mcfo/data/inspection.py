@@ -26,7 +26,7 @@ class Column(NamedTuple):
     notes: tuple[str, ...]
 
 
-class OfSeries(NamedTuple):
+class SeriesSummary(NamedTuple):
     """One series: its steps, those with something missing, the longest run of steps that are missing whole."""
 
     name: str
@@ -67,14 +67,14 @@ def _notes(known: np.ndarray) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def describe_series(table: Table) -> list[OfSeries]:
+def describe_series(table: Table) -> list[SeriesSummary]:
     """Each series."""
     found = []
-    for place, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
+    for index, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
         missing = np.isnan(series.values())
-        span = ("", "") if table.spans is None else table.spans[place][:2]
+        span = ("", "") if table.spans is None else table.spans[index][:2]
         found.append(
-            OfSeries(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)
+            SeriesSummary(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)
         )
     return found
 

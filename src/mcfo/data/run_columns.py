@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mcfo.data.column_layout import Usual
+from mcfo.data.column_layout import DefaultColumns
 from mcfo.data.tables import Table, read_series
 from mcfo.errors import InputError, nearest
 from mcfo.files import nested, read_json
@@ -21,7 +21,7 @@ class Inputs(NamedTuple):
 
     names: list[str]
     unit: float | None
-    usual: Usual = Usual()
+    usual: DefaultColumns = DefaultColumns()
 
     @classmethod
     def of(cls, config: Any) -> Inputs:
@@ -31,7 +31,7 @@ class Inputs(NamedTuple):
         timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
         columns, series, time = (nested(config, "data", name) for name in ("columns", "series_column", "time_column"))
         listed = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-        usual = Usual(
+        usual = DefaultColumns(
             columns if listed else None,
             series if isinstance(series, str) else None,
             time if isinstance(time, str) else None,
@@ -98,11 +98,11 @@ def coming_inputs(
             f"The model reads the inputs {', '.join(inputs.names)}, of which the coming ones must be known. Give a "
             "table of them (on the command line, --future FILE), one row for each step."
         )
-    place = future.names.index(name) if name in future.names else 0
+    index = future.names.index(name) if name in future.names else 0
     if len(future.names) > 1 and name not in future.names:
         raise InputError(f"The coming inputs have no series {name!r}. {nearest(str(name), future.names)}")
-    rows = np.asarray(future.series_list[place].observations, float)
-    known = np.all(np.asarray(future.series_list[place].mask()), axis=1)
+    rows = np.asarray(future.series_list[index].observations, float)
+    known = np.all(np.asarray(future.series_list[index].mask()), axis=1)
     if len(rows) < steps or not known[:steps].all():
         have = len(rows) if known.all() else int(np.argmin(known))
         raise InputError(f"Inputs of {steps} coming steps are wanted, but there are those of {have}. Give more rows.")

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo.data.column_layout import Usual, Wanted
+from mcfo.data.column_layout import DefaultColumns, RequestedColumns
 from mcfo.data.npz import read_npz
 from mcfo.data.table_files import DELIMITERS, read_csv, read_netcdf, read_parquet
 from mcfo.data.times import RawSeries, Spacing, Span, spacing
@@ -93,7 +93,7 @@ def read_series(
     series: str | None = None,
     time: str | None = None,
     inputs: Sequence[str] | None = None,
-    usual: Usual | None = None,
+    usual: DefaultColumns | None = None,
 ) -> Table:
     """Reads and checks the series of a file; every problem is an [`InputError`][] with its place.
 
@@ -116,13 +116,13 @@ def read_series(
         return [names] if isinstance(names, str) else names
 
     try:
-        raw = _read(path, Wanted(listed(values), series, time, listed(inputs), usual or Usual()))
+        raw = _read(path, RequestedColumns(listed(values), series, time, listed(inputs), usual or DefaultColumns()))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
     return Table(_series(path, raw), raw.names, raw.columns, raw.image, raw.input_names, raw.times, raw.spans)
 
 
-def _read(path: Path, wanted: Wanted) -> RawSeries:
+def _read(path: Path, wanted: RequestedColumns) -> RawSeries:
     if path.is_dir():
         raise InputError(f"{path} is a folder, but a file is wanted: {_LISTED}.")
     if not path.exists():
@@ -189,18 +189,18 @@ def write_series(path: Path, series_list: Sequence[Series], columns: Sequence[st
     risky = any(mark in name for name in names for mark in DELIMITERS)
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(names)
     writer = csv.writer(text, lineterminator="\n")
-    for place, series in enumerate(series_list, 1):
+    for number, series in enumerate(series_list, 1):
         shape = series.observations.shape
         if shape[1:] != (len(columns),):
             raise InputError(
-                f"Cannot write {path}: series {place} has observations of shape {shape}, but (steps, {len(columns)}) "
+                f"Cannot write {path}: series {number} has observations of shape {shape}, but (steps, {len(columns)}) "
                 f"is wanted for the columns {', '.join(columns)}."
             )
         steps = series.steps if series.length is None else int(series.length)
         cells = np.asarray(series.observations).astype(object)
         if series.observed is not None:
             cells[~np.broadcast_to(np.asarray(series.observed), shape)] = None
-        writer.writerows([place, step, *row] for step, row in enumerate(cells[:steps], 1))
+        writer.writerows([number, step, *row] for step, row in enumerate(cells[:steps], 1))
     try:
         write_atomically(path, text.getvalue().encode())
     except OSError as error:

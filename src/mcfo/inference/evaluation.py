@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 from jaxtyping import Key as KeyArray
 
-from mcfo.data.batching import Buckets, as_buckets, steps_of
+from mcfo.data.batching import Buckets, as_buckets, count_steps
 from mcfo.kalman import kalman_filter
 from mcfo.models.base import Model
 from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
@@ -151,7 +151,7 @@ def exact_nll(model: Model, buckets: Buckets) -> float | None:
     """-Σ log p(x_1:T) / Σ T by the Kalman filter, where the model is linear and Gaussian."""
     if not isinstance(model, LinearGaussian) or type(model) not in (LinearGaussian, IrregularLinearGaussian):
         return None  # a class derived from it may emit something else
-    found = [(exact_nll_per_step(model, batch), steps_of(batch)) for batch in buckets]
+    found = [(exact_nll_per_step(model, batch), count_steps(batch)) for batch in buckets]
     return float(sum(float(nll) * steps for nll, steps in found) / sum(steps for _, steps in found))
 
 

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from mcfo.data.inspection import statistics
 from mcfo.data.npz import write_npz
 from mcfo.inference.rolling_evaluation import evaluate_rolling
-from mcfo.models.base import Model, beginning
+from mcfo.models.base import Model, simulate_from_start
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series, stack, with_ids
 from mcfo.types import Key
@@ -108,6 +108,6 @@ def _simulated(model: Model, batch: Series, count: int, key: Key) -> Any:
     def of_series(one: Series) -> Any:
         keys = jax.random.split(jax.random.fold_in(key, one.series_id), (count, one.steps))
         inputs = one.sanitized().inputs
-        return jax.vmap(lambda keys: beginning(model, inputs, keys).observations)(keys)
+        return jax.vmap(lambda keys: simulate_from_start(model, inputs, keys).observations)(keys)
 
     return jax.lax.map(of_series, batch)

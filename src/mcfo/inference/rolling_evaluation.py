@@ -131,9 +131,9 @@ def evaluate_rolling(
         scored = jax.tree.map(
             np.asarray, _all(sampler, model, proposal, plan.batch, jnp.asarray(plan.origins), horizon, draws, key)
         )
-        for place, length in enumerate(plan.lengths):
-            one = jax.tree.map(lambda array, place=place, length=length: array[place, :length], scored)
-            found.append((int(plan.batch.series_id[place]), one, plan.values[place, :length]))
+        for index, length in enumerate(plan.lengths):
+            one = jax.tree.map(lambda array, index=index, length=length: array[index, :length], scored)
+            found.append((int(plan.batch.series_id[index]), one, plan.values[index, :length]))
     found.sort(key=lambda each: each[0])
     series, observations = [one for _, one, _ in found], [values for *_, values in found]
     scores = [_summary(series, observations, ahead) for ahead in range(1, horizon + 1)]
@@ -187,15 +187,15 @@ def _origins(steps: int, length: int, horizon: int, first: int, origins: int | N
 
 
 def _summary(series: list[Rolling], observations: list[np.ndarray], ahead: int) -> Scores:
-    place = ahead - 1
-    pit = np.concatenate([one.pit[:, place].ravel() for one in series])
+    index = ahead - 1
+    pit = np.concatenate([one.pit[:, index].ravel() for one in series])
     scored = ~np.isnan(pit)
     errors = np.concatenate(
-        [(one.mean[: len(x) - place, place] - x[place:]).ravel() for one, x in zip(series, observations, strict=True)]
+        [(one.mean[: len(x) - index, index] - x[index:]).ravel() for one, x in zip(series, observations, strict=True)]
     )
     largest = float(np.nanmax(np.abs(errors))) or 1.0  # so that no square overflows
-    log_scores = np.concatenate([one.log_score[~np.isnan(one.pit[:, place]).all(axis=-1), place] for one in series])
-    crps = np.concatenate([one.crps[:, place].ravel() for one in series])
+    log_scores = np.concatenate([one.log_score[~np.isnan(one.pit[:, index]).all(axis=-1), index] for one in series])
+    crps = np.concatenate([one.crps[:, index].ravel() for one in series])
     pit = pit[scored]
     return Scores(
         ahead=ahead,

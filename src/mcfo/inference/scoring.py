@@ -202,10 +202,10 @@ def ordered_quantiles(
     ordered: Float[Array, "draws dimensions"], levels: tuple[float, ...]
 ) -> Float[Array, "levels dimensions"]:
     """Quantiles of draws in ascending order, between two of them by a straight line."""
-    places = jnp.asarray(levels, ordered.dtype) * (len(ordered) - 1)
-    lower = jnp.floor(places).astype(jnp.int32)
+    indices = jnp.asarray(levels, ordered.dtype) * (len(ordered) - 1)
+    lower = jnp.floor(indices).astype(jnp.int32)
     upper = jnp.minimum(lower + 1, len(ordered) - 1)
-    share = (places - lower)[:, None]
+    share = (indices - lower)[:, None]
     return (1 - share) * ordered[lower] + share * ordered[upper]
 
 

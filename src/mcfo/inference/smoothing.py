@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.inference.datasets import Draws, Progress, dataset_of, named, state_arrays
-from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
+from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
+from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.missing import fill, impute
 from mcfo.models.base import MarkovModel, Model, emission_mean
 from mcfo.proposals.base import Proposal
@@ -77,7 +77,7 @@ def smooth_series(
         found = _of_markov(chosen, model, proposal, series, paths, key)
     else:
         found = _of_memory(chosen, model, proposal, series, paths, key)
-    return _summarized(found, jnp.asarray(checked_levels(levels), float), draws)
+    return _summarized(found, jnp.asarray(check_levels(levels), float), draws)
 
 
 class _Paths(NamedTuple):
@@ -172,9 +172,9 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
     one = keep(outcome, model.start(first.inputs), first, first=True)
     kept, ancestors, record = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
 
-    def back(places: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
+    def back(indices: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
         values, ancestors = now
-        return ancestors[places], jax.tree.map(lambda array: array[places], values)
+        return ancestors[indices], jax.tree.map(lambda array: array[indices], values)
 
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
@@ -220,4 +220,4 @@ def smooth(
         return {**state_arrays(result.latent, result.observed, result.record, result.draws), "filled": filled}
 
     about = {"particles": particles, "paths": paths, "seed": seed}
-    return dataset_of("smooth", named(data), one, levels, about, progress)
+    return dataset_of("smooth", named_series(data), one, levels, about, progress)

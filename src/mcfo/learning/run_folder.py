@@ -14,7 +14,7 @@ from typing import IO, Any
 import jax
 import numpy as np
 
-from mcfo.data.batching import Buckets, steps_of
+from mcfo.data.batching import Buckets, count_steps
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
 from mcfo.files import read_json, write_atomically
@@ -200,7 +200,7 @@ _OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit"
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
-def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
+def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
     """What goes into config.json.
 
     **Arguments:**
@@ -258,7 +258,7 @@ def _data(buckets: Buckets, file: Any) -> dict[str, Any]:
     return {
         "file": file,
         "series": sum(len(batch.observations) for batch in buckets),
-        "steps": sum(map(steps_of, buckets)),
+        "steps": sum(map(count_steps, buckets)),
         "dimensions": buckets[0].observations.shape[2],
         "sha256": digest(held[0] if len(held) == 1 else held),
-    } | ({} if inputs is None else {"inputs": [f"u{place + 1}" for place in range(inputs.shape[-1])]})
+    } | ({} if inputs is None else {"inputs": [f"u{index + 1}" for index in range(inputs.shape[-1])]})

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from mcfo.catalogue.from_data import Start
-from mcfo.catalogue.registry import check, entry, make
-from mcfo.catalogue.user_code import make_own, make_own_proposal
+from mcfo.catalogue.registry import build, check, entry
+from mcfo.catalogue.user_code import build_own, build_own_proposal
 from mcfo.data.npz import read_arrays, write_npz
 from mcfo.data.run_columns import NO_INPUTS, Inputs, coming_inputs
 from mcfo.errors import InputError
@@ -123,7 +123,7 @@ class SavedRun(NamedTuple):
         found, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
         if isinstance(found, list) and len(found) == size and all(isinstance(one, str) for one in found):
             return found
-        return [f"x{place + 1}" for place in range(size)]
+        return [f"x{index + 1}" for index in range(size)]
 
 
 def save(path: str | Path, module: Any) -> None:
@@ -190,9 +190,9 @@ def load_run(
     arrays = read_arrays(folder / "model.npz")
     likelihoods = _likelihoods(folder)
     found = []
-    for place, seed in enumerate(parts.seeds):
+    for index, seed in enumerate(parts.seeds):
         try:
-            of_seed = {name: array[place] for name, array in arrays.items()}
+            of_seed = {name: array[index] for name, array in arrays.items()}
         except IndexError as error:
             raise InputError(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(parts.seeds)})."
@@ -268,14 +268,14 @@ def _start(
     if parts.own_proposal and proposal is None:
         raise InputError(f"{folder} holds a proposal of your own. Say where it is: --proposal path/to/file.py:Name.")
     if model is not None:
-        start = make_own(model, series_list, proposal)
+        start = build_own(model, series_list, proposal)
     else:
         check(parts.name, series_list, parts.options)
         # Zeros and ones are values of every model of the catalogue.
         values = np.tile(np.array([[1], [0], [1], [1]]), (1, parts.dimensions))
         inputs = np.ones((len(values), parts.inputs.size)) if parts.inputs.size else None
         series = Series.from_values(values, inputs=inputs)
-        start = make(parts.name, [series], parts.options, gaps=parts.inputs.unit is not None)
+        start = build(parts.name, [series], parts.options, gaps=parts.inputs.unit is not None)
         if proposal is not None:
-            start = start._replace(proposal=make_own_proposal(proposal, series_list))
+            start = start._replace(proposal=build_own_proposal(proposal, series_list))
     return start._replace(proposal=Bootstrap()) if parts.bootstrap and proposal is None else start

@@ -161,7 +161,7 @@ class Settings:
         _try(self.transformation(), self.optimizer)
 
     @classmethod
-    def make(cls, options: Mapping[str, Any]) -> Settings:
+    def from_options(cls, options: Mapping[str, Any]) -> Settings:
         """Settings from keywords; an unknown one suggests the nearest."""
         known = [one.name for one in dataclasses.fields(cls)]
         for name in options:

@@ -27,7 +27,7 @@ from mcfo.data.npz import load_arrays, write_npz
 from mcfo.errors import InputError, PartlyMissingError
 from mcfo.gradients.lanes import Lane, guard_of, terms
 from mcfo.gradients.moves import Data
-from mcfo.inference.quantiles import LEVELS, Summary, checked_levels
+from mcfo.inference.quantiles import LEVELS, Summary, check_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
 from mcfo.learning.settings import Learning
 from mcfo.models.base import Model
@@ -130,7 +130,7 @@ def init(
     zero = jnp.zeros((), jnp.int32)
     plain = all(map(eqx.is_array, jax.tree.leaves((modules, sampler, optimizer))))
     return State(
-        modules, empty, zero, key, optimizer, zero, sampler, checked_levels(levels), learning, dimensions, apart, plain
+        modules, empty, zero, key, optimizer, zero, sampler, check_levels(levels), learning, dimensions, apart, plain
     )
 
 

@@ -11,7 +11,7 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from mcfo.models.base import MarkovModel
-from mcfo.networks import MLP, normal, positive, raw_of, rectified
+from mcfo.networks import MLP, normal, positive, raw_scale, rectified
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers
 
 EMISSIONS = ("bernoulli", "gaussian")
@@ -34,7 +34,7 @@ class DeepMarkov(MarkovModel):
     Sontag (2017).
     """
 
-    initial_law: Float[Array, " twice_latent"]
+    initial_parameters: Float[Array, " twice_latent"]
     transition_network: MLP
     emission_network: MLP
     emission_raw_scale: Float[Array, " dimensions"] | None
@@ -75,22 +75,22 @@ class DeepMarkov(MarkovModel):
         if kind not in EMISSIONS:
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
         of_transition, of_emission = jax.random.split(key)
-        self.initial_law = jnp.concatenate([jnp.zeros(latent), raw_of(jnp.ones(latent))])
+        self.initial_parameters = jnp.concatenate([jnp.zeros(latent), raw_scale(jnp.ones(latent))])
         self.traces = checked_traces(traces, latent)
         network = rectified(latent + self.traces, *transition, 2 * latent, key=of_transition)
         self.transition_network = begun(network, persistent=persistent, steady=True)
         network = rectified(latent, *emission, dimensions, key=of_emission)
         self.emission_network = network.with_bias(_for_each(bias, dimensions))
         gaussian = kind == "gaussian"
-        self.emission_raw_scale = raw_of(jnp.ones(dimensions)) if gaussian else None
+        self.emission_raw_scale = raw_scale(jnp.ones(dimensions)) if gaussian else None
         self.center = _for_each(center, dimensions) if gaussian else None
         self.scale = _checked_scale(_for_each(scale, dimensions)) if gaussian else None
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
-        return first_law(self.initial_law, self.traces)
+        return first_distribution(self.initial_parameters, self.traces)
 
     def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
-        return step_law(self.transition_network(memory), memory)
+        return step_distribution(self.transition_network(memory), memory)
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         outputs = self.emission_network(latent[: self.latent_size])
@@ -102,7 +102,7 @@ class DeepMarkov(MarkovModel):
     @property
     def latent_size(self) -> int:
         """The number of dimensions of z_t, without traces."""
-        return self.initial_law.shape[-1] // 2
+        return self.initial_parameters.shape[-1] // 2
 
 
 def checked_traces(traces: int, latent: int) -> int:
@@ -124,23 +124,23 @@ def begun(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
     latent = len(network.layers[-1].weight) // 2
     if persistent and network.carries(latent):
         network = network.with_identity(latent, steady=steady)
-    return network.with_deviations(jnp.full(latent, _DEVIATION), steady=steady)
+    return network.with_scales(jnp.full(latent, _DEVIATION), steady=steady)
 
 
-def pointed(network: MLP, place: int, count: int, *, kept: int = 0) -> MLP:
+def pointed(network: MLP, index: int, count: int, *, kept: int = 0) -> MLP:
     """The network of a law whose first means, so many, begin about where the features from this place on point to,
     positive parts of each, then the negative ones; so many after them stay about where they are."""
     latent = len(network.layers[-1].weight) // 2
-    network = network.with_parts(place, count, kept=kept)
-    return network.with_deviations(jnp.full(latent, _DEVIATION), steady=True)
+    network = network.with_parts(index, count, kept=kept)
+    return network.with_scales(jnp.full(latent, _DEVIATION), steady=True)
 
 
-def first_law(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
+def first_distribution(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
     """p or q of z_1, of the outputs of a network or parameters, and of the traces, which begin at zero."""
     return _beside(outputs, jnp.zeros(traces, outputs.dtype))
 
 
-def step_law(outputs: Float[Array, " twice_latent"], memory: Float[Array, " all_latents"]) -> Distribution:
+def step_distribution(outputs: Float[Array, " twice_latent"], memory: Float[Array, " all_latents"]) -> Distribution:
     """p or q of z_t, of the outputs of a network, and of the traces, which follow their latents."""
     latents, traces = jnp.split(memory, [len(outputs) // 2])
     return _beside(outputs, _KEPT * traces + (1 - _KEPT) * latents[: len(traces)])

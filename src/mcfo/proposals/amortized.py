@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
-from mcfo.models.deep import begun, checked_traces, first_law, pointed, step_law
-from mcfo.models.recurrent import raised_normal
+from mcfo.models.deep import begun, checked_traces, first_distribution, pointed, step_distribution
+from mcfo.models.recurrent import shifted_normal
 from mcfo.networks import MLP, rectified, xavier
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
@@ -95,11 +95,11 @@ class Amortized(Proposal):
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         features, seen = context
-        return unless_blind(first_law(self.initial_network(features), self.traces), prior, seen)
+        return unless_blind(first_distribution(self.initial_network(features), self.traces), prior, seen)
 
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         features, seen = context
-        law = step_law(self.step_network(jnp.concatenate([memory, features])), memory)
+        law = step_distribution(self.step_network(jnp.concatenate([memory, features])), memory)
         return unless_blind(law, prior, seen)
 
 
@@ -158,7 +158,7 @@ class RecurrentProposal(Proposal):
     def _law(self, prior: Any, output: Float[Array, " hidden"], context: Context) -> Distribution:
         features, seen = context
         around = prior.mean if self.residual else 0.0
-        law: Any = raised_normal(self.network(output, features), around)
+        law: Any = shifted_normal(self.network(output, features), around)
         return unless_blind(law, prior, seen)
 
 
