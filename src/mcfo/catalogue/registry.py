@@ -60,8 +60,8 @@ class Entry:
 
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The options with their types and defaults."""
-        found = inspect.signature(self.build, eval_str=True).parameters
-        return {name: one for name, one in found.items() if one.kind is one.KEYWORD_ONLY}
+        parameters = inspect.signature(self.build, eval_str=True).parameters
+        return {name: one for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
 
 _HIDDEN = {
@@ -181,11 +181,11 @@ def check(name: str, series_list: list[Series], options: Mapping[str, Any]) -> N
     refuses = entry(name).check
     for number, series in enumerate(series_list, 1):
         values = series.values()
-        found = refuses(values, options)
-        if found is not None:
+        impossible = refuses(values, options)
+        if impossible is not None:
             raise InputError(
-                f"Series {number}, step {found.step + 1}, column {found.column + 1} of the values: "
-                f"{values[found.step, found.column]:g} {found.words}"
+                f"Series {number}, step {impossible.step + 1}, column {impossible.column + 1} of the values: "
+                f"{values[impossible.step, impossible.column]:g} {impossible.text}"
             )
 
 

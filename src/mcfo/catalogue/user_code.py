@@ -76,10 +76,10 @@ def build_own(reference: str, series_list: list[Series], proposal_reference: str
 
     The proposal is the one that is named, or the one that the model's function returned, or `Bootstrap()`.
     """
-    made = _made(reference, Model, series_list)
-    is_pair = isinstance(made, tuple) and len(made) == 2
-    model = _checked(reference, made[0] if is_pair else made, Model)
-    proposal = _checked(reference, made[1], Proposal) if is_pair else Bootstrap()
+    built = _build(reference, Model, series_list)
+    is_pair = isinstance(built, tuple) and len(built) == 2
+    model = _checked(reference, built[0] if is_pair else built, Model)
+    proposal = _checked(reference, built[1], Proposal) if is_pair else Bootstrap()
     if proposal_reference is not None:
         proposal = build_own_proposal(proposal_reference, series_list)
     return Start(model, proposal, ())
@@ -87,7 +87,7 @@ def build_own(reference: str, series_list: list[Series], proposal_reference: str
 
 def build_own_proposal(reference: str, series_list: list[Series]) -> Proposal:
     """The user's own proposal: a class, an instance or a function of the series."""
-    return _checked(reference, _made(reference, Proposal, series_list), Proposal)
+    return _checked(reference, _build(reference, Proposal, series_list), Proposal)
 
 
 def _split(reference: str) -> tuple[Path, str]:
@@ -110,7 +110,7 @@ def _run(path: Path, source: bytes) -> ModuleType:
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        with _blaming(path):
+        with _reporting_errors(path):
             # Compiled here: the loader would leave a __pycache__ beside the file, and might read an outdated one.
             exec(compile(source, index, "exec", dont_inherit=True), vars(module))
     except BaseException:
@@ -123,7 +123,7 @@ def _run(path: Path, source: bytes) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _blaming(path: Path) -> Iterator[None]:
+def _reporting_errors(path: Path) -> Iterator[None]:
     """Reports whatever the user's code raises, with the line of the file that did it or led to it."""
     try:
         yield
@@ -138,7 +138,7 @@ def _blaming(path: Path) -> Iterator[None]:
         raise OwnCodeError(f"{where}: {what.rstrip('.')}. Correct the file.") from error
 
 
-def _made(reference: str, wanted: type, series_list: list[Series]) -> Any:
+def _build(reference: str, wanted: type, series_list: list[Series]) -> Any:
     """The instance that a reference names, or what the class or the function that it names makes."""
     own = load_own(reference)
     if isinstance(own, wanted):
@@ -162,20 +162,20 @@ def _made(reference: str, wanted: type, series_list: list[Series]) -> Any:
             else "A function is called with the list of series, and nothing else."
         )
         raise InputError(f"Cannot call {reference}: {error}. {remedy}") from error
-    with _blaming(_split(reference)[0]):
+    with _reporting_errors(_split(reference)[0]):
         return own(*arguments)
 
 
 _Kind = TypeVar("_Kind")
 
 
-def _checked(reference: str, made: Any, wanted: type[_Kind]) -> _Kind:
-    if not isinstance(made, wanted):
+def _checked(reference: str, built: Any, wanted: type[_Kind]) -> _Kind:
+    if not isinstance(built, wanted):
         pair = ", or a pair (model, proposal)" if wanted is Model else ""
         raise InputError(
-            f"{reference} returned {_described(made)}, but an instance of mcfo.{wanted.__name__} is wanted{pair}."
+            f"{reference} returned {_described(built)}, but an instance of mcfo.{wanted.__name__} is wanted{pair}."
         )
-    return made
+    return built
 
 
 def _described(value: Any) -> str:

@@ -31,7 +31,7 @@ def read_data(
     if validation is not None:
         if holdout:
             raise InputError("--holdout and --validation both name held-out series. Give one of them.")
-        held_out = read_series(validation, **columns, usual=DefaultColumns(table.columns))
+        held_out = read_series(validation, **columns, defaults=DefaultColumns(table.columns))
         return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).series_list
     if not holdout:
         return table, None

@@ -68,11 +68,11 @@ def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> S
         size = ends[None, :] - ends[:, None]
         with_one_more = np.where(size >= batch, cost[:, None] + size * lengths[ends - 1], np.inf)
         best = with_one_more.argmin(axis=0)
-        found = with_one_more[best, np.arange(len(ends))]
-        if not found[-1] < cost[-1]:
+        new_cost = with_one_more[best, np.arange(len(ends))]
+        if not new_cost[-1] < cost[-1]:
             break
         before.append(best)
-        cost = found
+        cost = new_cost
     cuts, index = [], len(ends) - 1
     for best in reversed(before):
         index = int(best[index])
@@ -98,8 +98,8 @@ class Batches:
         self, first: int, steps: int
     ) -> tuple[Int[np.ndarray, " steps"], Int[np.ndarray, "steps seeds batch"]]:
         """The bucket of each step, and the places in it of the series of each seed."""
-        found = [self._at(step) for step in range(first, first + steps)]
-        buckets, indices = zip(*found, strict=True)
+        batches = [self._at(step) for step in range(first, first + steps)]
+        buckets, indices = zip(*batches, strict=True)
         return np.array(buckets, np.int32), np.stack(indices)
 
     def _at(self, step: int) -> tuple[int, Int[np.ndarray, "seeds batch"]]:

@@ -35,13 +35,13 @@ class RequestedColumns(NamedTuple):
     series: str | None = None
     time: str | None = None
     inputs: Sequence[str] | None = None
-    usual: DefaultColumns = DefaultColumns()
+    defaults: DefaultColumns = DefaultColumns()
 
-    def found_in(self, names: Sequence[str]) -> RequestedColumns:
+    def with_defaults(self, names: Sequence[str]) -> RequestedColumns:
         """With those of the usual names that are among these, and that were not asked for as something else."""
         asked = {self.series, self.time, *(self.values or ()), *(self.inputs or ())}
         free = {name for name in names if name not in asked}
-        values, series, time = self.usual
+        values, series, time = self.defaults
         return self._replace(
             values=values if self.values is None and values and free.issuperset(values) else self.values,
             series=series if self.series is None and series in free else self.series,
@@ -64,10 +64,10 @@ class Layout(NamedTuple):
         return [*self.values, *self.inputs, *(one for one in (self.series, self.time) if one is not None)]
 
 
-def choose(path: Path, header: Sequence[str], wanted: RequestedColumns) -> Layout:
+def choose_columns(path: Path, header: Sequence[str], wanted: RequestedColumns) -> Layout:
     """Finds the columns that were asked for, and takes those with the usual names for series and times."""
     header = list(header)
-    wanted = wanted.found_in(header)
+    wanted = wanted.with_defaults(header)
 
     def find(name: str) -> int:
         if name not in header:
@@ -86,12 +86,12 @@ def choose(path: Path, header: Sequence[str], wanted: RequestedColumns) -> Layou
                 "or the time, and one of them only."
             )
 
-    def usual(names: tuple[str, ...]) -> int | None:
+    def first_free(names: tuple[str, ...]) -> int | None:
         free = {name.lower(): index for index, name in reversed([*enumerate(header)]) if index not in taken}
         return next((free[name] for name in names if name in free), None)
 
-    series = usual(SERIES) if series is None else series
-    time = usual(TIMES) if time is None else time
+    series = first_free(SERIES) if series is None else series
+    time = first_free(TIMES) if time is None else time
     if chosen is None:
         chosen = [index for index in range(len(header)) if index not in (series, time, *inputs)]
     if not chosen:

@@ -129,10 +129,10 @@ def download(name: str, folder: Path, *, source: str = _SOURCE) -> Path:
             f"Cannot fetch {original.file}: {reason}. Where there is no network, get the file on another machine and "
             f"convert it: mcfo data music --from {original.file}."
         ) from error
-    found = _digest(content)
-    if found != original.digest:
+    digest = _digest(content)
+    if digest != original.digest:
         raise InputError(
-            f"What came for {original.file} is another file: its SHA-256 is {found}, but {original.digest} is wanted. "
+            f"What came for {original.file} is another file: its SHA-256 is {digest}, but {original.digest} is wanted. "
             "Nothing was kept."
         )
     write_atomically(path, content)

@@ -166,7 +166,7 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
 
 def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple[float, float, int]]:
     """When each note begins and ends, in steps."""
-    found = []
+    notes = []
     for track in file.tracks:
         time, sounding = 0, {}
         for message in track:
@@ -175,13 +175,13 @@ def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple
                 continue
             voice = (message.channel, message.note)
             if voice in sounding:
-                found.append((sounding.pop(voice) * steps_per_tick, time * steps_per_tick, message.note))
+                notes.append((sounding.pop(voice) * steps_per_tick, time * steps_per_tick, message.note))
             if message.type == "note_on" and message.velocity > 0:
                 check_note(message.note, str(path))
                 sounding[voice] = time
         # A note that is never let go sounds until its track ends.
-        found += [(begin * steps_per_tick, time * steps_per_tick, note) for (_, note), begin in sounding.items()]
-    return found
+        notes += [(begin * steps_per_tick, time * steps_per_tick, note) for (_, note), begin in sounding.items()]
+    return notes
 
 
 def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beats_per_minute: float = 100.0) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.data.column_layout import MISSING, SERIES, TIMES, Layout, RequestedColumns, choose, read_rows
+from mcfo.data.column_layout import MISSING, SERIES, TIMES, Layout, RequestedColumns, choose_columns, read_rows
 from mcfo.data.times import RawSeries, read_date, read_number
 from mcfo.errors import InputError
 
@@ -32,7 +32,9 @@ def read_csv(path: Path, wanted: RequestedColumns) -> RawSeries:
             _, header = next(rows, (1, []))
             header = [name.strip() for name in header]
             _check_header(path, header)
-            return read_rows(path, choose(path, header, wanted), rows, unit="line", missing="leave the cell empty")
+            return read_rows(
+                path, choose_columns(path, header, wanted), rows, unit="line", missing="leave the cell empty"
+            )
     except UnicodeDecodeError:
         raise _not_text(path, _undecodable_line(path)) from None
 
@@ -123,7 +125,7 @@ def read_parquet(path: Path, wanted: RequestedColumns) -> RawSeries:
         with path.open("rb") as source, pq.ParquetFile(source) as file:
             schema = file.schema_arrow
             names = [name for name in schema.names if name != _INDEX or pa.types.is_temporal(schema.field(name).type)]
-            layout = choose(path, ["time" if name == _INDEX else name for name in names], wanted)
+            layout = choose_columns(path, ["time" if name == _INDEX else name for name in names], wanted)
             stored = {index: names[index] for index in layout.indices}
             table = file.read(columns=[*stored.values()])
     except pa.ArrowException as error:
@@ -177,9 +179,9 @@ def read_netcdf(path: Path, wanted: RequestedColumns) -> RawSeries:
         raise InputError(
             f"{path} is damaged, or no NetCDF file ({type(error).__name__}: {reason}). Write it again."
         ) from error
-    wanted = wanted.found_in([*map(str, data.sizes), *map(str, data.variables)])
+    wanted = wanted.with_defaults([*map(str, data.sizes), *map(str, data.variables)])
     columns = _netcdf_columns(path, data, wanted)
-    layout = choose(path, [*columns], wanted)
+    layout = choose_columns(path, [*columns], wanted)
     names = [*columns]
     return _read(path, layout, {index: _texts(columns[names[index]]) for index in layout.indices})
 
@@ -232,11 +234,11 @@ def _netcdf_columns(path: Path, data: Any, wanted: RequestedColumns) -> dict[str
     return {name: along_rows(one) for name, one in columns.items()}
 
 
-def _dimension(names: list[str], asked: str | None, usual: tuple[str, ...]) -> str | None:
+def _dimension(names: list[str], asked: str | None, defaults: tuple[str, ...]) -> str | None:
     if asked in names:
         return asked
     lowered = {name.lower(): name for name in names}
-    return next((lowered[name] for name in usual if name in lowered), None)
+    return next((lowered[name] for name in defaults if name in lowered), None)
 
 
 def _texts(values: np.ndarray) -> list[str]:

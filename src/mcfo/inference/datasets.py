@@ -115,17 +115,17 @@ def dataset_of(
     """
     # Padded to one length, so that one program serves all of them.
     batch = stack(data.series_list)
-    found, lengths = [], []
+    results, lengths = [], []
     for index in progress(list(range(len(data.series_list)))):
         series = jax.tree.map(lambda array, index=index: array[index], batch)
         length = series.steps if series.length is None else int(series.length)
         arrays = {name: np.asarray(array) for name, array in compute(series).items()}
         if not future:
             arrays = {**_without_padding(arrays, length), "observation": series.values()}
-        found.append(arrays)
+        results.append(arrays)
         lengths.append(length)
     return build_dataset(
-        found,
+        results,
         series=data.names,
         columns=data.columns,
         levels=check_levels(levels),
@@ -156,7 +156,7 @@ def state_arrays(latent: Summary, observed: Summary, record: Record, draws: Draw
 
 
 def build_dataset(
-    found: Sequence[Mapping[str, np.ndarray]],
+    results: Sequence[Mapping[str, np.ndarray]],
     *,
     series: Sequence[str],
     columns: Sequence[str],
@@ -172,12 +172,13 @@ def build_dataset(
     """
     import xarray
 
-    longest = max(len(array) for one in found for name, array in one.items() if "time" in _DIMENSIONS[name])
+    longest = max(len(array) for one in results for name, array in one.items() if "time" in _DIMENSIONS[name])
     variables = {}
-    for name in found[0]:
+    for name in results[0]:
         dimensions = _DIMENSIONS[name]
         arrays = [
-            array if array.dtype == bool else array.astype(float) for array in (np.asarray(one[name]) for one in found)
+            array if array.dtype == bool else array.astype(float)
+            for array in (np.asarray(one[name]) for one in results)
         ]
         if "time" in dimensions:
             arrays = [_lengthened(array, longest) for array in arrays]

@@ -82,10 +82,10 @@ def _filtered(
 
     def summarize(state: State, record: Record, predicted: Any, carried: LogWeights, frame: Frame) -> Filtered:
         observations, means = predicted
-        kept = None
+        saved = None
         if draws:
             of_latents, of_observations = jax.random.split(jax.random.fold_in(step_key(key, frame), _DRAW_TAG))
-            kept = Draws(
+            saved = Draws(
                 flat(state.latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
                 flat(observations[systematic_indices(carried, draws, key=of_observations)]),
             )
@@ -93,7 +93,7 @@ def _filtered(
             Summary.of(state.latents, state.log_weights, levels),
             Summary.of(observations, carried, levels, means),
             record,
-            kept,
+            saved,
         )
 
     def body(state: State, frame: Frame) -> tuple[State, Filtered]:
@@ -115,9 +115,9 @@ def _predict(model: Model, memory: Memory, frame: Frame, particles: int, key: Ke
     def one(memory: Memory, key: Key) -> tuple[Any, Any]:
         of_latent, of_observation = jax.random.split(key)
         prior = model.initial(memory, frame.inputs) if first else model.transition(memory, frame.inputs)
-        law = model.emission(memory, prior.sample(of_latent), frame.inputs)
-        observation = law.sample(of_observation)
-        return observation, emission_mean(law, observation)
+        distribution = model.emission(memory, prior.sample(of_latent), frame.inputs)
+        observation = distribution.sample(of_observation)
+        return observation, emission_mean(distribution, observation)
 
     keys = jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), particles)
     return jax.vmap(one, in_axes=(None if first else 0, 0))(memory, keys)

@@ -67,12 +67,12 @@ def predictive_checks(
     residuals = [ndtri(np.clip(one.pit[:, 0].astype(float), 1e-9, 1 - 1e-7)) for one in rolled.series]
     batch = stack(chosen)
     known = np.asarray(jax.vmap(Series.mask)(batch))
-    made = np.asarray(_simulated(model, batch, simulations, jax.random.fold_in(key, _TAG))).astype(float)
-    made = np.swapaxes(made, 0, 1)
+    simulated = np.asarray(_simulated(model, batch, simulations, jax.random.fold_in(key, _TAG))).astype(float)
+    simulated = np.swapaxes(simulated, 0, 1)
     observed = statistics(np.where(known, np.asarray(batch.observations, float), np.nan))
     length = len(rolled.observations[0])
-    paths = made[:_PATHS, 0, :length]
-    return Checks(residuals, rolled.observations, observed, statistics(np.where(known, made, np.nan)), paths)
+    paths = simulated[:_PATHS, 0, :length]
+    return Checks(residuals, rolled.observations, observed, statistics(np.where(known, simulated, np.nan)), paths)
 
 
 def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:

@@ -71,9 +71,9 @@ def weighted_quantiles(
 def check_levels(levels: object) -> tuple[float, ...]:
     """Levels of quantiles, increasing; refuses what is none."""
     try:
-        found = tuple(float(level) for level in levels)  # pyright: ignore[reportGeneralTypeIssues]
+        numbers = tuple(float(level) for level in levels)  # pyright: ignore[reportGeneralTypeIssues]
     except (TypeError, ValueError):
-        found = ()
-    if not found or not all(0.0 < level < 1.0 for level in found) or list(found) != sorted(set(found)):
+        numbers = ()
+    if not numbers or not all(0.0 < level < 1.0 for level in numbers) or list(numbers) != sorted(set(numbers)):
         raise ValueError(f"Quantiles have increasing levels between 0 and 1, such as {LEVELS}, but got {levels!r}.")
-    return found
+    return numbers

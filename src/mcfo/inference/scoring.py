@@ -88,20 +88,20 @@ def rolling(
 
     def body(state: Any, given: Any) -> tuple[Any, tuple[Rolling, Scalar]]:
         frame, time, wanted = given
-        found = jax.lax.cond(wanted, lambda: scores(state, time, frame), nothing)
+        forecasts = jax.lax.cond(wanted, lambda: scores(state, time, frame), nothing)
         state, record = sampler.step(model, proposal, state, frame, key=key)
-        return state, (found, record.log_evidence)
+        return state, (forecasts, record.log_evidence)
 
-    begun = jax.lax.cond(origins[0], lambda: scores(None, 0, first), nothing)
+    earliest = jax.lax.cond(origins[0], lambda: scores(None, 0, first), nothing)
     state, record = sampler.init(model, proposal, first, key=key)
     later = (rest, jnp.arange(1, series.steps), origins[1:])
-    _, (found, increments) = jax.lax.scan(body, state, later)
-    found, increments = jax.tree.map(
-        lambda one, many: jnp.concatenate([one[None], many]), (begun, record.log_evidence), (found, increments)
+    _, (forecasts, increments) = jax.lax.scan(body, state, later)
+    forecasts, increments = jax.tree.map(
+        lambda one, many: jnp.concatenate([one[None], many]), (earliest, record.log_evidence), (forecasts, increments)
     )
     # One step ahead, the filter knows the predictive density better than the draws do.
-    one_ahead = jnp.where(jnp.isnan(found.log_score[:, 0]), jnp.nan, increments)
-    return eqx.tree_at(lambda r: r.log_score, found, found.log_score.at[:, 0].set(one_ahead))
+    one_ahead = jnp.where(jnp.isnan(forecasts.log_score[:, 0]), jnp.nan, increments)
+    return eqx.tree_at(lambda r: r.log_score, forecasts, forecasts.log_score.at[:, 0].set(one_ahead))
 
 
 def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
@@ -143,21 +143,21 @@ def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key:
             model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, target, own, dtype
         )
 
-    _, found = jax.lax.scan(body, memories, rest)
+    _, forecasts = jax.lax.scan(body, memories, rest)
     if one is None:
-        return found
-    return jax.tree.map(lambda one, many: jnp.concatenate([one[None], many]), one, found)
+        return forecasts
+    return jax.tree.map(lambda one, many: jnp.concatenate([one[None], many]), one, forecasts)
 
 
 def _rolling_step(
-    model: Model, law: Any, sources: Any, target: _Target, key: Key, dtype: Any
+    model: Model, distribution: Any, sources: Any, target: _Target, key: Key, dtype: Any
 ) -> tuple[Memory, Rolling]:
     """One step of all draws, compared with its target."""
     of_draws, of_ties = jax.random.split(key)
     uniform = jax.random.uniform(of_ties, target.observation.shape, dtype)
 
     def one(source: Any, latent_key: Key, observation_key: Key) -> Any:
-        memory, prior = law(source)
+        memory, prior = distribution(source)
         latent = prior.sample(latent_key)
         emission = model.emission(memory, latent, target.inputs)
         observation = emission.sample(observation_key)
@@ -222,13 +222,17 @@ def rank_transform(
 
 
 def probability_below(
-    law: Any, value: Observation, uniform: Float[Array, " dimensions"]
+    distribution: Any, value: Observation, uniform: Float[Array, " dimensions"]
 ) -> Float[Array, " dimensions"] | None:
     """P(X < x) + u P(X = x) for each dimension, where the law has a distribution function; None elsewhere.
 
     The mean of it over draws of the latent sees the tails that a finite number of draws of X never reaches.
     """
-    base = law.base_dist if isinstance(law, dist.Independent) and law.reinterpreted_batch_ndims == 1 else None
+    base = (
+        distribution.base_dist
+        if isinstance(distribution, dist.Independent) and distribution.reinterpreted_batch_ndims == 1
+        else None
+    )
     if base is None or base.batch_shape != value.shape:
         return None
     support: Any = base.support

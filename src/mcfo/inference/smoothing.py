@@ -74,10 +74,10 @@ def smooth_series(
         raise ValueError(f"Of one or more paths, so many can be kept at most; but got {paths} paths, {draws} kept.")
     chosen = sampler or SMC(1000)
     if isinstance(model, MarkovModel):
-        found = _of_markov(chosen, model, proposal, series, paths, key)
+        drawn = _of_markov(chosen, model, proposal, series, paths, key)
     else:
-        found = _of_memory(chosen, model, proposal, series, paths, key)
-    return _summarized(found, jnp.asarray(check_levels(levels), float), draws)
+        drawn = _of_memory(chosen, model, proposal, series, paths, key)
+    return _summarized(drawn, jnp.asarray(check_levels(levels), float), draws)
 
 
 class _Paths(NamedTuple):
@@ -97,25 +97,25 @@ def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> S
     def summary(values: Array, means: Array | None) -> Summary:
         return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
 
-    kept = None
+    saved = None
     if draws:
         # They are independent, so that the first ones are as good as any.
-        kept = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
-    return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, kept)
+        saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
+    return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, saved)
 
 
 def _seen(model: Model, memory: Memory, latent: Any, frame: Frame, sample: Key, imputation: Key) -> tuple[Any, Any]:
     """x_t anew where it was seen, and its missing part given what was seen; with the means, where there are any."""
-    law: Any = model.emission(memory, latent, frame.inputs)
-    another = law.sample(sample)
-    mean = emission_mean(law, another)
+    distribution: Any = model.emission(memory, latent, frame.inputs)
+    another = distribution.sample(sample)
+    mean = emission_mean(distribution, another)
     if frame.observed is None:
         return another, mean
     value = frame.observation.astype(another.dtype)
-    missing = impute(law, value, frame.observed, key=imputation)
+    missing = impute(distribution, value, frame.observed, key=imputation)
     another = jnp.where(frame.observed, another, missing)
     if mean is not None:
-        mean = jnp.where(frame.observed, mean, fill(law, mean, value, frame.observed))
+        mean = jnp.where(frame.observed, mean, fill(distribution, mean, value, frame.observed))
     return another, mean
 
 
@@ -170,7 +170,7 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
     outcome = first_step(sampler, model, proposal, first, first_keys, fit)
     state, others = jax.lax.scan(body, outcome.state, rest)
     one = keep(outcome, model.start(first.inputs), first, first=True)
-    kept, ancestors, record = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
+    saved, ancestors, record = jax.tree.map(lambda one, others: jnp.concatenate([one[None], others]), one, others)
 
     def back(indices: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
         values, ancestors = now
@@ -178,7 +178,7 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
-    latents, observations, means = jax.lax.scan(back, last, (kept, ancestors), reverse=True)[1]
+    latents, observations, means = jax.lax.scan(back, last, (saved, ancestors), reverse=True)[1]
     return _Paths(latents, observations, means, record)
 
 

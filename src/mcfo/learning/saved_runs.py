@@ -98,31 +98,33 @@ class SavedRun(NamedTuple):
     @property
     def image(self) -> tuple[int, int] | None:
         """Height and width, where the run learned from pictures."""
-        found, size = nested(self.config, "data", "image"), nested(self.config, "data", "dimensions")
-        if not (isinstance(found, list) and len(found) == 2 and all(isinstance(one, int) and one > 0 for one in found)):
+        image, size = nested(self.config, "data", "image"), nested(self.config, "data", "dimensions")
+        if not (isinstance(image, list) and len(image) == 2 and all(isinstance(one, int) and one > 0 for one in image)):
             return None
-        return (found[0], found[1]) if found[0] * found[1] == size else None
+        return (image[0], image[1]) if image[0] * image[1] == size else None
 
     @property
     def inputs(self) -> Inputs:
         """What the model reads beside the observations."""
-        return Inputs.of(self.config)
+        return Inputs.from_config(self.config)
 
     def check(self, values: Sequence[float]) -> None:
         """Refuses an observation, NaN for what is missing, that the model cannot explain, if it is of the catalogue."""
         name, options = (nested(self.config, "model", part) for part in ("name", "options"))
         if nested(self.config, "model", "own") is not False:
             return
-        found = entry(str(name)).check(np.asarray([values]), options if isinstance(options, dict) else {})
-        if found is not None:
-            raise InputError(f"{self.columns[found.column]} is {values[found.column]:g}, which {found.words}")
+        impossible = entry(str(name)).check(np.asarray([values]), options if isinstance(options, dict) else {})
+        if impossible is not None:
+            raise InputError(
+                f"{self.columns[impossible.column]} is {values[impossible.column]:g}, which {impossible.text}"
+            )
 
     @property
     def columns(self) -> list[str]:
         """The names of what it learned from."""
-        found, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
-        if isinstance(found, list) and len(found) == size and all(isinstance(one, str) for one in found):
-            return found
+        columns, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
+        if isinstance(columns, list) and len(columns) == size and all(isinstance(one, str) for one in columns):
+            return columns
         return [f"x{index + 1}" for index in range(size)]
 
 
@@ -174,7 +176,7 @@ def load_run(
     given = 0 if not series_list or series_list[0].inputs is None else series_list[0].inputs.shape[-1]
     if series_list and given != parts.inputs.size:
         raise InputError(
-            f"The model in {folder} reads {parts.inputs.size} inputs ({parts.inputs.words()}), but these data have "
+            f"The model in {folder} reads {parts.inputs.size} inputs ({parts.inputs.text()}), but these data have "
             f"{given}. Read them with mcfo.read_for_run(folder, file)."
         )
     start = _start(folder, parts, model, proposal, like, list(series_list or []))
@@ -189,7 +191,7 @@ def load_run(
             )
     arrays = read_arrays(folder / "model.npz")
     likelihoods = _likelihoods(folder)
-    found = []
+    saved = []
     for index, seed in enumerate(parts.seeds):
         try:
             of_seed = {name: array[index] for name, array in arrays.items()}
@@ -198,19 +200,19 @@ def load_run(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(parts.seeds)})."
             ) from error
         modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
-        found.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf), parts.inputs))
-    return SavedRun(config, found)
+        saved.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf), parts.inputs))
+    return SavedRun(config, saved)
 
 
 def _likelihoods(folder: Path) -> dict[int, float]:
     """The NLL of each seed, from results.json; those that are not numbers are left out."""
     seeds = nested(read_json(folder / "results.json"), "seeds")
-    found = {}
+    likelihoods = {}
     for one in seeds if isinstance(seeds, list) else []:
         value, seed = nested(one, "evaluation", "nll_per_step"), nested(one, "seed")
         if isinstance(value, int | float) and math.isfinite(value) and isinstance(seed, int):
-            found[seed] = float(value)
-    return found
+            likelihoods[seed] = float(value)
+    return likelihoods
 
 
 class _Parts(NamedTuple):
@@ -242,7 +244,7 @@ class _Parts(NamedTuple):
             options=options if isinstance(options, dict) else {},
             seeds=seeds,
             dimensions=dimensions,
-            inputs=Inputs.of(config),
+            inputs=Inputs.from_config(config),
         )
 
 

@@ -165,7 +165,7 @@ class Trainer:
             ),
         )
         state = self.replicate(state)
-        found = [
+        scored = [
             {
                 **line,
                 "validation_nll_per_step": finite_or_none(nll[index]),
@@ -173,7 +173,7 @@ class Trainer:
             }
             for index, line in enumerate(lines)
         ]
-        return state, found
+        return state, scored
 
     def score(self, lines: list[Line]) -> float:
         """By which the best checkpoint is known: the mean over the seeds of the validation NLL; infinite if one has

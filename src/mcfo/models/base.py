@@ -112,15 +112,17 @@ def simulate_from_memory(model: Model, memory: Memory, inputs: Any, keys: KeyArr
 def _step(model: Model, memory: Memory, prior: Any, inputs: Inputs, key: Key) -> tuple[Memory, Path]:
     latent_key, observation_key = jax.random.split(key)
     latent = prior.sample(latent_key)
-    law = model.emission(memory, latent, inputs)
-    observation = law.sample(observation_key)
-    return model.advance(memory, latent, observation), Path(latent, observation, emission_mean(law, observation))
+    distribution = model.emission(memory, latent, inputs)
+    observation = distribution.sample(observation_key)
+    return model.advance(memory, latent, observation), Path(
+        latent, observation, emission_mean(distribution, observation)
+    )
 
 
-def emission_mean(law: Any, observation: Array) -> Array | None:
+def emission_mean(distribution: Any, observation: Array) -> Array | None:
     """The mean of an emission, where it has one, of the observation's shape."""
     try:
-        mean = law.mean
+        mean = distribution.mean
     except (AttributeError, NotImplementedError):
         return None
     return mean if jnp.shape(mean) == jnp.shape(observation) else None
