@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfo
-from mcfo.catalogue.registry import make
+from mcfo.catalogue.registry import build
 from mcfo.inference.evaluation import evaluation_sampler, series_scores
 from mcfo.objectives import Accumulated
 
@@ -47,7 +47,7 @@ def batch(steps: int = STEPS) -> mcfo.Series:
 
 
 def networks() -> tuple[mcfo.Model, mcfo.Proposal]:
-    start = make("deep", [jax.tree.map(lambda array: array[0], batch())], {"emission": "bernoulli"})
+    start = build("deep", [jax.tree.map(lambda array: array[0], batch())], {"emission": "bernoulli"})
     return start.model, start.proposal
 
 

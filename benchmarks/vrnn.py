@@ -30,10 +30,10 @@ from rich.console import Console
 from rich.table import Table
 
 import mcfo
-from mcfo.catalogue.registry import make
+from mcfo.catalogue.registry import build
 from mcfo.gradients.rules import DEVICES
 from mcfo.inference.evaluation import evaluation_sampler, series_scores
-from mcfo.learning.devices import cores, everywhere, make_mesh
+from mcfo.learning.devices import build_mesh, cores, replicate_on
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.step import compiled
 from mcfo.learning.trainer import Trainer
@@ -106,7 +106,7 @@ def part(data: mcfo.Series, count: int, steps: int) -> mcfo.Series:
 
 def networks() -> Modules:
     one = jax.tree.map(lambda array: array[0], rolls())
-    start = make("vrnn", [one], {"latent": LATENT, "hidden": HIDDEN, "units": UNITS})
+    start = build("vrnn", [one], {"latent": LATENT, "hidden": HIDDEN, "units": UNITS})
     return Modules(start.model, start.proposal)
 
 
@@ -244,8 +244,8 @@ def evaluation(
         "random numbers": random_alone,
         "gathers": gathers_alone,
     }
-    mesh = make_mesh(devices, DEVICES)
-    batch = everywhere(mesh, batch)
+    mesh = build_mesh(devices, DEVICES)
+    batch = replicate_on(mesh, batch)
     cases: Cases = {name: partial(shared(function, mesh), batch) for name, function in parts.items()}
     spent = interleaved(cases, repeats)
     medians = {name: float(np.median(values)) for name, values in spent.items()}

@@ -12,8 +12,8 @@ from serving import COEFFICIENT, THREADS, Prepared, compile_filter, observations
 
 import mcfo
 from mcfo.gradients.rules import DEVICES
-from mcfo.learning.devices import make_mesh
-from mcfo.learning.step import shared_by_devices
+from mcfo.learning.devices import build_mesh
+from mcfo.learning.step import mean_over_devices
 
 if THREADS > 1:
     mcfo.use_every_core(THREADS)
@@ -68,13 +68,13 @@ def prepare_learn(workload):
             return objective.loss(*both, batch, key=jax.random.key(seed))[0]
 
         found = jax.value_and_grad(loss)(both)
-        return shared_by_devices(found) if THREADS > 1 else found
+        return mean_over_devices(found) if THREADS > 1 else found
 
     if THREADS > 1:
-        mesh, everywhere, divided = make_mesh(THREADS, DEVICES), PartitionSpec(), PartitionSpec(DEVICES)
-        specs = everywhere, divided, everywhere
-        step = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=everywhere, check_vma=False)
-        both = jax.device_put(both, NamedSharding(mesh, everywhere))
+        mesh, replicated, divided = build_mesh(THREADS, DEVICES), PartitionSpec(), PartitionSpec(DEVICES)
+        specs = replicated, divided, replicated
+        step = jax.shard_map(step, mesh=mesh, in_specs=specs, out_specs=replicated, check_vma=False)
+        both = jax.device_put(both, NamedSharding(mesh, replicated))
         batch = jax.device_put(batch, NamedSharding(mesh, divided))
     compiled = jax.jit(step).lower(both, batch, np.int32(0)).compile()
 

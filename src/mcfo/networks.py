@@ -56,7 +56,7 @@ class MLP(eqx.Module):
         """The same network with another bias in its last layer."""
         return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
 
-    def with_deviations(self, deviations: Vector, *, steady: bool = False) -> MLP:
+    def with_scales(self, scales: Vector, *, steady: bool = False) -> MLP:
         """The same network, whose outputs are a mean and what becomes deviations, with these deviations to begin with.
 
         **Arguments:**
@@ -65,7 +65,7 @@ class MLP(eqx.Module):
         """
         *_, last = self.layers
         size = len(last.weight) // 2
-        network = self.with_bias(last.bias.at[size:].set(raw_of(deviations)))  # pyright: ignore[reportOptionalMemberAccess]
+        network = self.with_bias(last.bias.at[size:].set(raw_scale(scales)))  # pyright: ignore[reportOptionalMemberAccess]
         return network._with_weight(-1, lambda weight: weight.at[size:].multiply(_STEADY if steady else 1.0))
 
     def carries(self, count: int) -> bool:
@@ -86,13 +86,13 @@ class MLP(eqx.Module):
         identity = jnp.eye(count, self.layers[0].weight.shape[1])
         return self._with_difference(jnp.concatenate([identity, -identity]), identity, steady=steady)
 
-    def with_parts(self, place: int, count: int, *, kept: int = 0) -> MLP:
+    def with_parts(self, index: int, count: int, *, unchanged: int = 0) -> MLP:
         """The same network, but its first outputs, so many, begin as the differences of inputs that are positive and
         negative parts, the inputs from this place on; so many after them as the inputs of their own places; all plus a
         little of what the other units say."""
         inputs = self.layers[0].weight.shape[1]
-        positives, negatives = jnp.split(jnp.eye(2 * count, inputs, k=place), 2)
-        same = jnp.eye(count + kept, inputs)[count:]
+        positives, negatives = jnp.split(jnp.eye(2 * count, inputs, k=index), 2)
+        same = jnp.eye(count + unchanged, inputs)[count:]
         rows = jnp.concatenate([positives, same, negatives, -same])
         return self._with_difference(rows, jnp.concatenate([positives - negatives, same]), steady=True)
 
@@ -117,14 +117,14 @@ class MLP(eqx.Module):
     def _carrying(self, rows: Float[Array, "carried inputs"], layers: int) -> MLP:
         """The same network, but the first units of so many layers carry the products of these rows with the inputs."""
         carried, network = len(rows), self
-        for place, layer in enumerate(self.layers[:layers]):
-            here = rows if place == 0 else jnp.eye(carried, layer.weight.shape[1])
-            network = network._with_weight(place, lambda weight, here=here: weight.at[:carried].set(here))
-            network = eqx.tree_at(lambda n, place=place: n.layers[place].bias, network, replace_fn=_without(carried))
+        for index, layer in enumerate(self.layers[:layers]):
+            here = rows if index == 0 else jnp.eye(carried, layer.weight.shape[1])
+            network = network._with_weight(index, lambda weight, here=here: weight.at[:carried].set(here))
+            network = eqx.tree_at(lambda n, index=index: n.layers[index].bias, network, replace_fn=_without(carried))
         return network
 
-    def _with_weight(self, place: int, change: Callable[[Any], Any]) -> MLP:
-        return eqx.tree_at(lambda network: network.layers[place].weight, self, replace_fn=change)
+    def _with_weight(self, index: int, change: Callable[[Any], Any]) -> MLP:
+        return eqx.tree_at(lambda network: network.layers[index].weight, self, replace_fn=change)
 
 
 def affine(layer: eqx.nn.Linear, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
@@ -191,7 +191,7 @@ def positive(raw: Vector) -> Vector:
     return jax.nn.softplus(raw) + _LEAST_SCALE
 
 
-def raw_of(deviations: Vector) -> Vector:
+def raw_scale(scales: Vector) -> Vector:
     """What `positive` turns into these."""
-    above = deviations - _LEAST_SCALE
+    above = scales - _LEAST_SCALE
     return above + jnp.log(-jnp.expm1(-above))

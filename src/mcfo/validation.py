@@ -57,10 +57,10 @@ def read_table(values: Any, name: str) -> np.ndarray:
 
 def _numbers(table: np.ndarray, name: str) -> np.ndarray:
     """An array of Python objects as floats; None is NaN."""
-    for place in np.ndindex(table.shape):
-        if table[place] is not None and not isinstance(table[place], int | float | np.number):
+    for index in np.ndindex(table.shape):
+        if table[index] is not None and not isinstance(table[index], int | float | np.number):
             raise ValueError(
-                f"{name}[{', '.join(map(str, place))}] is {table[place]!r}, but real numbers are wanted, with NaN or "
+                f"{name}[{', '.join(map(str, index))}] is {table[index]!r}, but real numbers are wanted, with NaN or "
                 "None for what is missing. Convert or drop that column."
             )
     return table.astype(float)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from mcfo import Series, stack
-from mcfo.catalogue.registry import CATALOGUE, make
-from mcfo.catalogue.user_code import load_own, make_own
+from mcfo.catalogue.registry import CATALOGUE, build
+from mcfo.catalogue.user_code import build_own, load_own
 from mcfo.errors import InputError
 from mcfo.models import LinearGaussian, PoissonCounts, StochasticVolatility
 from mcfo.objectives import mcfo
@@ -42,7 +42,7 @@ def test_every_entry_fits_its_data(name, x64):
             ([[0, 0], [1, 0], [1, 1]], [[0, 1]]) if name in OF_ZEROS_AND_ONES else ([[0, 0], [4, 0], [1, 2]], [[1, 3]])
         )
         series_list = [Series.from_values(first), Series.from_values(second, series_id=1)]
-        start = make(name, series_list, {})
+        start = build(name, series_list, {})
         frame = frame_at(frames(start.proposal, series_list[0]), 0)
         check_fit(start.model, start.proposal, frame)
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((start.model, start.proposal)))
@@ -53,17 +53,17 @@ def test_every_entry_fits_its_data(name, x64):
 
 def test_recurrent_models_begin_with_the_frequencies_of_the_notes():
     pieces = [Series.from_values([[0, 0], [1, 0], [1, 1]]), Series.from_values([[0, 0]], series_id=1).pad(3)]
-    start = make("vrnn", pieces, {"latent": "3", "hidden": "5", "units": "4", "proposal": "plain"})
+    start = build("vrnn", pieces, {"latent": "3", "hidden": "5", "units": "4", "proposal": "plain"})
     np.testing.assert_allclose(start.model.center, [2.5 / 5, 1.5 / 5])
     assert (start.model.latent_size, start.model.cell.hidden_size, start.proposal.residual) == (3, 5, False)
     assert start.fixed == ("model.center", "proposal.center")
-    refused(make, "must be at least 1", "srnn", pieces, {"hidden": 0})
-    refused(make, "There is no proposal 'best'", "vrnn", pieces, {"proposal": "best"})
-    refused(make, "is neither 0 nor 1", "vrnn", COUNTS, {})
+    refused(build, "must be at least 1", "srnn", pieces, {"hidden": 0})
+    refused(build, "There is no proposal 'best'", "vrnn", pieces, {"proposal": "best"})
+    refused(build, "is neither 0 nor 1", "vrnn", COUNTS, {})
 
 
 def test_linear_gaussian_has_the_moments_of_the_data():
-    start = make("linear-gaussian", REAL, {"persistence": "0.8", "signal": 0.25})
+    start = build("linear-gaussian", REAL, {"persistence": "0.8", "signal": 0.25})
     model = start.model
     assert isinstance(model, LinearGaussian)
     assert isinstance(start.proposal, AffineGaussian)
@@ -79,7 +79,7 @@ def test_linear_gaussian_has_the_moments_of_the_data():
 
 
 def test_stochastic_volatility_begins_at_the_mean_square():
-    start = make("stochastic-volatility", REAL, {"persistence": 0.5, "scale": "0.2"})
+    start = build("stochastic-volatility", REAL, {"persistence": 0.5, "scale": "0.2"})
     assert isinstance(start.model, StochasticVolatility)
     assert isinstance(start.proposal, Bootstrap)
     np.testing.assert_allclose(start.model.log_variance.level, np.log(VARIANCE + MEAN**2))
@@ -88,7 +88,7 @@ def test_stochastic_volatility_begins_at_the_mean_square():
 
 
 def test_poisson_counts_begin_at_the_mean_count():
-    start = make("poisson-counts", COUNTS, {})
+    start = build("poisson-counts", COUNTS, {})
     assert isinstance(start.model, PoissonCounts)
     np.testing.assert_allclose(start.model.log_intensity.level, np.log([3.0, 0.5 / 4]))
 
@@ -96,7 +96,7 @@ def test_poisson_counts_begin_at_the_mean_count():
 @pytest.mark.parametrize("name", ["linear-gaussian", "stochastic-volatility", "local-level", "local-trend"])
 def test_large_and_small_numbers_do_not_overflow(name):
     for scale in (1e-120, 1e120, 1e140):
-        start = make(name, [Series.from_values(np.array([1.0, -2.0, 3.0] * 100) * scale)], {})
+        start = build(name, [Series.from_values(np.array([1.0, -2.0, 3.0] * 100) * scale)], {})
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves((start.model, start.proposal)))
 
 
@@ -143,14 +143,14 @@ HALF_KNOWN = Series.from_values([[1.0, np.nan], [2.0, np.nan]])
     ],
 )
 def test_what_is_refused(name, series_list, options, message):
-    refused(make, message, name, series_list, options)
+    refused(build, message, name, series_list, options)
 
 
 def test_options_are_rounded_before_they_are_checked():
     with jax.enable_x64(False):
         series = Series.from_values([1.0, 2.0])
-        refused(make, "must lie between -1 and 1", "linear-gaussian", [series], {"persistence": 1 - 1e-12})
-        refused(make, "must be positive and finite", "stochastic-volatility", [series], {"scale": 1e60})
+        refused(build, "must lie between -1 and 1", "linear-gaussian", [series], {"persistence": 1 - 1e-12})
+        refused(build, "must be positive and finite", "stochastic-volatility", [series], {"scale": 1e60})
 
 
 OWN = """
@@ -233,7 +233,7 @@ def own(tmp_path):
 )
 def test_own_models(own, name, factor, proposal):
     before = list(sys.path)
-    start = make_own(f"{own}:{name}", REAL)
+    start = build_own(f"{own}:{name}", REAL)
     assert float(start.model.transition_matrix[0, 0]) == factor
     assert type(start.proposal).__name__ == proposal
     assert start.fixed == ()
@@ -242,7 +242,7 @@ def test_own_models(own, name, factor, proposal):
 
 def test_own_classes(own, tmp_path):
     files = set(tmp_path.iterdir())
-    start = make_own(f"{own}:Walk", REAL)
+    start = build_own(f"{own}:Walk", REAL)
     assert isinstance(start.model, StochasticVolatility)
     np.testing.assert_allclose(start.model.log_variance.persistence, 0.25)
     # The helper is imported as usual, the file itself leaves nothing behind.
@@ -252,7 +252,7 @@ def test_own_classes(own, tmp_path):
 
 @pytest.mark.parametrize("name", ["Blind", "blind", "blindly"])
 def test_own_proposals_share_the_classes_of_the_file(own, name):
-    start = make_own(f"{own}:both", REAL, f"{own}:{name}")
+    start = build_own(f"{own}:both", REAL, f"{own}:{name}")
     assert type(start.proposal) is load_own(f"{own}:Blind")
 
 
@@ -285,12 +285,12 @@ def test_a_file_that_changed_is_run_again(tmp_path):
     ],
 )
 def test_own_models_that_are_refused(own, name, message):
-    refused(make_own, message, f"{own}:{name}", REAL)
+    refused(build_own, message, f"{own}:{name}", REAL)
 
 
 def test_own_proposals_that_are_refused(own):
-    refused(make_own, "must be a Proposal, a class derived", f"{own}:ready", REAL, f"{own}:ready")
-    refused(make_own, "returned None, but an", f"{own}:ready", REAL, f"{own}:nothing")
+    refused(build_own, "must be a Proposal, a class derived", f"{own}:ready", REAL, f"{own}:ready")
+    refused(build_own, "returned None, but an", f"{own}:ready", REAL, f"{own}:nothing")
 
 
 @pytest.mark.parametrize(
@@ -345,21 +345,21 @@ NARROW = {"transition_units": "4", "emission_units": "3,5", "encoder_units": "4,
 
 
 def test_the_deep_model_begins_at_the_mean_of_the_data():
-    start = make("deep", BINARY, {**NARROW, "latent": "2"})
+    start = build("deep", BINARY, {**NARROW, "latent": "2"})
     assert start.chosen == {"emission": "bernoulli"}
     assert start.model.latent_size == 2
     assert [layer.weight.shape for layer in start.model.emission_network.layers] == [(3, 2), (5, 3), (2, 5)]
     wanted = np.array([1.5 / 4, 4.5 / 5])
     np.testing.assert_allclose(jax.nn.sigmoid(start.model.emission_network.layers[-1].bias), wanted, rtol=1e-6)
     np.testing.assert_allclose(start.proposal.center, wanted, rtol=1e-6)
-    real = make("deep", REAL, NARROW)
+    real = build("deep", REAL, NARROW)
     assert real.chosen == {"emission": "gaussian"}
     np.testing.assert_allclose(real.model.center, MEAN)
     np.testing.assert_allclose(real.proposal.scale, np.sqrt(VARIANCE))
-    assert make("deep", BINARY, {**NARROW, "emission": "gaussian"}).model.emission_raw_scale is not None
-    traced = make("deep", BINARY, {**NARROW, "traces": "2"})
+    assert build("deep", BINARY, {**NARROW, "emission": "gaussian"}).model.emission_raw_scale is not None
+    traced = build("deep", BINARY, {**NARROW, "traces": "2"})
     assert [(one.model.traces, one.proposal.traces) for one in (start, traced)] == [(0, 0), (2, 2)]
-    one, other = (make("deep", BINARY, {**NARROW, "network_seed": seed}).model for seed in (0, 1))
+    one, other = (build("deep", BINARY, {**NARROW, "network_seed": seed}).model for seed in (0, 1))
     assert not np.allclose(one.emission_network.layers[0].weight, other.emission_network.layers[0].weight)
 
 
@@ -372,7 +372,7 @@ def test_the_proposal_of_the_deep_model_begins_at_principal_components(rows, col
     )
     table[:, 1] = 3.0
     series = Series.from_values(table)
-    start = make("deep", [series], {"latent": 2, "encoder_units": "8,6", "proposal_units": "6"})
+    start = build("deep", [series], {"latent": 2, "encoder_units": "8,6", "proposal_units": "6"})
     standard = np.nan_to_num((table - np.asarray(start.proposal.center)) / np.asarray(start.proposal.scale))
     _, _, vectors = np.linalg.svd(standard, full_matrices=False)
     wanted = standard @ vectors[:2].T
@@ -391,7 +391,7 @@ def test_the_deep_model_does_not_mind_units():
 
     def loss(units):
         series = Series.from_values(table * units + 3 * units)
-        start = make("deep", [series], {"latent": 2, "emission_units": "8", "encoder_units": "9,6"})
+        start = build("deep", [series], {"latent": 2, "emission_units": "8", "encoder_units": "9,6"})
         assert set(start.fixed) == {f"{one}.{name}" for one in ("model", "proposal") for name in ("center", "scale")}
         found, _ = mcfo(5).loss(start.model, start.proposal, stack([series]), key=jax.random.key(0))
         return float(found)
@@ -405,7 +405,7 @@ def test_the_deep_model_does_not_mind_units():
 def test_more_latents_than_columns():
     """Those without a principal component begin near the latent before, and all that is there learns."""
     series = Series.from_values(np.random.default_rng(0).normal(size=50).cumsum())
-    start = make("deep", [series], {"emission_units": "8,16"})
+    start = build("deep", [series], {"emission_units": "8,16"})
     features, _ = start.proposal.encode(series)
 
     def mean(latent, features):
@@ -431,4 +431,4 @@ def test_the_deep_model_refuses_what_it_cannot_be():
         ({"emission_units": "16,x"}, "emission_units must be positive whole numbers with commas"),
         ({"encoder_units": "0"}, "encoder_units must be positive whole numbers"),
     ):
-        refused(make, message, "deep", REAL, {**NARROW, **options})
+        refused(build, message, "deep", REAL, {**NARROW, **options})

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mcfo import Series, fit, kalman_filter
-from mcfo.catalogue.registry import CATALOGUE, make
+from mcfo.catalogue.registry import CATALOGUE, build
 from mcfo.models import LeveragedVolatility, LinearGaussian
 from mcfo.objectives import mcfo
 from mcfo.proposals import AffineGaussian, Amortized, LocallyOptimal
@@ -25,7 +25,7 @@ def _walk(steps, *, level, noise, slope=0.0):
 
 @pytest.mark.parametrize(("level", "noise"), [(1.0, 3.0), (2.0, 1.0)])
 def test_a_local_level_begins_near_the_variances_of_the_data(level, noise):
-    start = make("local-level", [Series.from_values(_walk(4000, level=level, noise=noise))], {})
+    start = build("local-level", [Series.from_values(_walk(4000, level=level, noise=noise))], {})
     np.testing.assert_allclose(np.exp(start.model.transition_noise.log_diagonal), level, rtol=0.2)
     np.testing.assert_allclose(np.exp(start.model.emission_noise.log_diagonal), noise, rtol=0.1)
     assert isinstance(start.proposal, AffineGaussian)
@@ -37,7 +37,7 @@ def test_a_local_level_begins_near_the_variances_of_the_data(level, noise):
 def test_a_local_trend_begins_near_the_variances_of_the_data():
     # So long because level and noise are hard to tell apart in second differences.
     values = _walk(400_000, level=1.0, noise=2.0, slope=1.5)
-    model = make("local-trend", [Series.from_values(values)], {}).model
+    model = build("local-trend", [Series.from_values(values)], {}).model
     found = np.exp(np.concatenate([model.transition_noise.log_diagonal, model.emission_noise.log_diagonal]))
     np.testing.assert_allclose(found, [1.0, 1.5, 2.0], rtol=0.2)
     np.testing.assert_array_equal(model.transition_matrix, [[1, 1], [0, 1]])
@@ -48,12 +48,12 @@ def test_structural_models_of_many_ragged_columns():
     jump = [Series.from_values([[1.0, 5.0], [2.0, np.nan], [1.0, 6.0], [2.0, 5.0]])]
     jump.append(Series.from_values([[1001.0, 5.0], [1002.0, 5.5]], series_id=1).pad(9))
     given = {"initial_mean": "7", "initial_variance": 4.0, "signal": "0.5"}
-    model = make("local-level", jump, given).model
+    model = build("local-level", jump, given).model
     np.testing.assert_allclose(model.transition_noise.matrix[0, 0], 0.5)
     np.testing.assert_allclose(model.initial_mean, [7, 7])
     np.testing.assert_allclose(model.initial_noise.matrix, 4 * np.eye(2))
-    np.testing.assert_allclose(make("local-level", jump, {}).model.initial_mean, [501.0, 5.0])
-    assert make("local-trend", jump, {}).model.latent_size == 4
+    np.testing.assert_allclose(build("local-level", jump, {}).model.initial_mean, [501.0, 5.0])
+    assert build("local-trend", jump, {}).model.latent_size == 4
 
 
 def test_inputs_begin_at_least_squares():
@@ -63,14 +63,14 @@ def test_inputs_begin_at_least_squares():
     values[5] = np.nan
     series = Series.from_values(values, inputs=inputs)
     for name in ("local-level", "local-trend", "linear-gaussian"):
-        start = make(name, [series], {})
+        start = build(name, [series], {})
         np.testing.assert_allclose(start.model.emission_inputs, [[2.0, -1.0]], atol=0.05)
         assert isinstance(start.proposal, LocallyOptimal)
         assert all(jax.tree.leaves(operator.attrgetter(path)(start)) for path in start.fixed)
         assert float(start.model.initial_noise.matrix[0, 0]) < 0.1
     timed = Series.from_values(values, inputs=np.column_stack([np.ones(200), inputs]))
-    assert make("local-level", [timed], {}, gaps=True).model.emission_inputs.shape == (1, 2)
-    assert make("poisson-counts", [Series.from_values([1, 2], inputs=np.ones(2))], {}).model.input_weights.shape == (
+    assert build("local-level", [timed], {}, gaps=True).model.emission_inputs.shape == (1, 2)
+    assert build("poisson-counts", [Series.from_values([1, 2], inputs=np.ones(2))], {}).model.input_weights.shape == (
         1,
         1,
     )
@@ -80,11 +80,11 @@ def test_hidden_factors_begin_at_principal_components():
     draw = np.random.default_rng(2)
     shared = draw.normal(size=(500, 1))
     values = shared * [1.0, -2.0, 3.0] + 0.1 * draw.normal(size=(500, 3)) + [0.0, 5.0, 0.0]
-    start = make("linear-gaussian", [Series.from_values(values)], {"latent": "1", "signal": 0.9})
+    start = build("linear-gaussian", [Series.from_values(values)], {"latent": "1", "signal": 0.9})
     loadings = np.asarray(start.model.emission_matrix)[:, 0]
     np.testing.assert_allclose(loadings / loadings[0], [1.0, -2.0, 3.0], rtol=0.1)
     np.testing.assert_allclose(start.model.emission_offset, values.mean(axis=0))
-    wide = make("linear-gaussian", [Series.from_values(values)], {"latent": 5}).model
+    wide = build("linear-gaussian", [Series.from_values(values)], {"latent": 5}).model
     assert wide.emission_matrix.shape == (3, 5)
     stationary = np.linalg.matrix_rank(np.asarray(wide.emission_matrix)), float(wide.transition_matrix[4, 4])
     assert stationary == (3, 0.45)
@@ -110,7 +110,7 @@ def test_where_the_deep_model_begins_it_learns():
     values = np.stack(latents, axis=1) @ show.T + 0.3 * draw.normal(size=(30, 40, 3))
     series = [Series.from_values(one, series_id=number) for number, one in enumerate(values)]
     learned_from, held_out = series[:20], series[20:]
-    start = make("deep", learned_from, {"emission_units": "16,32"})
+    start = build("deep", learned_from, {"emission_units": "16,32"})
     plain = Amortized(3, 3, key=jax.random.key(0), center=start.proposal.center, scale=start.proposal.scale)
 
     def nll(proposal):
@@ -138,17 +138,17 @@ def test_where_the_deep_model_begins_it_learns():
 def test_counts_that_scatter_begin_with_a_concentration():
     draw = np.random.default_rng(3)
     wide = draw.negative_binomial(2.0, 2.0 / (2.0 + 6.0), size=4000)
-    assert 2.0 < float(make("negative-binomial-counts", [Series.from_values(wide)], {}).model.concentration[0]) < 6.0
-    narrow = make("negative-binomial-counts", [Series.from_values(draw.poisson(6.0, size=4000))], {})
+    assert 2.0 < float(build("negative-binomial-counts", [Series.from_values(wide)], {}).model.concentration[0]) < 6.0
+    narrow = build("negative-binomial-counts", [Series.from_values(draw.poisson(6.0, size=4000))], {})
     assert float(narrow.model.concentration[0]) > 50
-    given = make("negative-binomial-counts", COUNTS, {"concentration": "3"})
+    given = build("negative-binomial-counts", COUNTS, {"concentration": "3"})
     np.testing.assert_allclose(given.model.concentration, 3.0)
 
 
 def test_tails_and_leverage_are_options():
-    plain = make("stochastic-volatility", REAL, {}).model
-    heavy = make("stochastic-volatility", REAL, {"tails": "student", "degrees": "5"}).model
-    both = make("stochastic-volatility", REAL, {"tails": "student", "leverage": "-0.4"}).model
+    plain = build("stochastic-volatility", REAL, {}).model
+    heavy = build("stochastic-volatility", REAL, {"tails": "student", "degrees": "5"}).model
+    both = build("stochastic-volatility", REAL, {"tails": "student", "leverage": "-0.4"}).model
     assert plain.returns.degrees is None
     np.testing.assert_allclose(heavy.returns.degrees, 5.0)
     assert isinstance(both, LeveragedVolatility)

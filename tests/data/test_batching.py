@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mcfo
-from mcfo.data.batching import Batches, as_buckets, steps_of
+from mcfo.data.batching import Batches, as_buckets, count_steps
 from mcfo.errors import InputError
 from mcfo.inference.evaluation import evaluation_sampler, series_scores
 from support.learning import TRUTH
@@ -68,7 +68,7 @@ def test_the_cuts_pad_least():
         )
         assert padded(buckets) == best
         assert sorted(itertools.chain(*numbers(buckets))) == list(range(len(lengths)))
-        assert sum(map(steps_of, buckets)) == sum(lengths)
+        assert sum(map(count_steps, buckets)) == sum(lengths)
     assert numbers(as_buckets(series, most=1)) == [list(range(8))]
     for batch in as_buckets(series, most=4, multiple=2):
         assert len(batch.observations) % 2 == 0

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from mcfo import Series, fit, kalman_filter, kalman_smoother, simulate
-from mcfo.inference.datasets import named
+from mcfo.inference.datasets import named_series
 from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.quantiles import weighted_mean, weighted_quantiles
@@ -166,11 +166,11 @@ def test_what_was_fitted_filters_smooths_and_forecasts(tmp_path):
 
 def test_data_come_in_many_forms(tmp_path):
     (tmp_path / "f.csv").write_text("series,a\nx,1.5\nx,\ny,2.5\n")
-    from_file = named(tmp_path / "f.csv")
+    from_file = named_series(tmp_path / "f.csv")
     assert (from_file.names, from_file.columns) == (["x", "y"], ["a"])
-    assert named(np.arange(3.0)).columns == ["x1"]
-    assert named(from_file).names == ["x", "y"]
-    assert len(named(make_series(3)).series_list) == 3
+    assert named_series(np.arange(3.0)).columns == ["x1"]
+    assert named_series(from_file).names == ["x", "y"]
+    assert len(named_series(make_series(3)).series_list) == 3
 
 
 def test_padding_and_company_change_nothing():

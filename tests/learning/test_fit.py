@@ -336,13 +336,13 @@ def test_what_cannot_be_is_refused(options, message, tmp_path):
 
 
 def test_any_optimiser_and_schedule_of_optax():
-    settings = mcfo.Settings.make(
+    settings = mcfo.Settings.from_options(
         {"optimizer": "adamw", "optimizer_options": {"weight_decay": 0.1}, "schedule": "warmup-cosine", "clip": 1.0}
     )
     assert settings.as_data()["optimizer"] == "adamw"
-    own = mcfo.Settings.make({"optimizer": optax.sgd(0.1)})
+    own = mcfo.Settings.from_options({"optimizer": optax.sgd(0.1)})
     assert "learning_rate" not in own.as_data()
-    pendulum = mcfo.Settings.make(
+    pendulum = mcfo.Settings.from_options(
         {
             "schedule": "exponential",
             "schedule_options": {"transition_steps": 10, "decay_rate": 0.998, "staircase": True, "end_value": 1e-4},

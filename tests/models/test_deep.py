@@ -223,7 +223,7 @@ def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     # Deviations that depend on nothing, so that none is too small.
     for name in ("initial_network", "step_network"):
         where = lambda one, name=name: getattr(one, name)  # noqa: E731
-        proposal = eqx.tree_at(where, proposal, where(proposal).with_deviations(jnp.full(2, 0.7)))
+        proposal = eqx.tree_at(where, proposal, where(proposal).with_scales(jnp.full(2, 0.7)))
         proposal = eqx.tree_at(lambda p: where(p).layers[-1].weight, proposal, replace_fn=lambda w: w.at[2:].set(0.0))  # noqa: B023
 
     @eqx.filter_jit

@@ -10,7 +10,7 @@ import pytest
 from scipy import linalg, stats
 
 from mcfo import SMC, Series, kalman_filter, kalman_smoother, simulate
-from mcfo.catalogue.registry import make
+from mcfo.catalogue.registry import build
 from mcfo.models import (
     IrregularLinearGaussian,
     LeveragedVolatility,
@@ -48,7 +48,7 @@ NOISY[[7, 20, 21]] = np.nan
 def test_structural_models_are_those_of_statsmodels(name, of_statsmodels, order):
     from statsmodels.tsa.statespace.structural import UnobservedComponents
 
-    model = make(name, [Series.from_values(NOISY)], {}).model
+    model = build(name, [Series.from_values(NOISY)], {}).model
     other = UnobservedComponents(NOISY, of_statsmodels)
     other.ssm.initialize_known(np.asarray(model.initial_mean), np.asarray(model.initial_noise.matrix))
     other.ssm.loglikelihood_burn = 0
@@ -69,7 +69,7 @@ def _timed(values, gaps):
 def test_a_gap_of_two_is_a_step_that_is_missing(name):
     """Of a process in continuous time it makes no difference whether nothing was measured, or that nothing was."""
     whole = _timed(NOISY, np.ones(40))
-    model = make(name, [whole], {}, gaps=True).model
+    model = build(name, [whole], {}, gaps=True).model
     there = ~np.isnan(NOISY)
     times = np.flatnonzero(there)
     left_out = _timed(NOISY[there], np.diff(times, prepend=-1))
@@ -121,7 +121,7 @@ def test_filters_at_uneven_times_are_unbiased(name):
     gaps = np.array([1.0, 2.5, 0.3, 1.0, 4.0])
     inputs = np.column_stack([gaps, [0.5, -1.0, 0.2, 0.0, 1.0]])
     values = np.array([0.3, np.nan, 1.0, -0.4, 2.0])
-    start = make(name, [Series.from_values(values, inputs=inputs)], {}, gaps=True)
+    start = build(name, [Series.from_values(values, inputs=inputs)], {}, gaps=True)
     model = eqx.tree_at(lambda m: m.emission_inputs, start.model, jnp.array([[0.7]]))
     series = Series.from_values(values, inputs=inputs)
     truth = float(np.exp(kalman_filter(model, series).log_evidence))

@@ -19,7 +19,7 @@ def poisson_counts(
     series_list: list[Series], gaps: bool = False, *, persistence: float = 0.9, scale: float = 0.3
 ) -> Start:
     """Begins at the logarithm of the mean count; in a column of zeros, of half a count in all."""
-    return Start(PoissonCounts(**_begin(series_list, gaps, persistence, scale)), Bootstrap(), ())
+    return Start(PoissonCounts(**_count_arguments(series_list, gaps, persistence, scale)), Bootstrap(), ())
 
 
 def negative_binomial_counts(
@@ -31,18 +31,18 @@ def negative_binomial_counts(
     concentration: float | None = None,
 ) -> Start:
     """As Poisson's; the concentration r begins where half of what the variance has above the mean is its doing."""
-    laws = _begin(series_list, gaps, persistence, scale)
+    arguments = _count_arguments(series_list, gaps, persistence, scale)
     if concentration is not None:
         check_between("concentration", concentration, 0.0, math.inf)
     values = observed(series_list)
     mean, variance = np.nanmean(values, axis=0), np.nanvar(values, axis=0)
     excess = np.maximum(variance - mean, 1e-3 * np.maximum(mean, 1e-3))
-    found = np.clip(2 * mean**2 / excess, 0.5, 200.0)
-    model = NegativeBinomialCounts(concentration=found if concentration is None else concentration, **laws)
+    estimate = np.clip(2 * mean**2 / excess, 0.5, 200.0)
+    model = NegativeBinomialCounts(concentration=estimate if concentration is None else concentration, **arguments)
     return Start(model, Bootstrap(), ())
 
 
-def _begin(series_list: list[Series], gaps: bool, persistence: float, scale: float) -> dict[str, Any]:
+def _count_arguments(series_list: list[Series], gaps: bool, persistence: float, scale: float) -> dict[str, Any]:
     check_between("persistence", persistence, -1.0, 1.0)
     check_between("scale", scale, 0.0, math.inf)
     values = observed(series_list)
@@ -93,7 +93,7 @@ def stochastic_volatility(
         )
     level = np.log(np.nanmean((values / largest) ** 2, axis=0)) + 2 * np.log(largest)
     inputs = exogenous(series_list, gaps)
-    laws = {
+    arguments = {
         "level": level,
         "persistence": persistence,
         "scale": scale,
@@ -102,11 +102,11 @@ def stochastic_volatility(
     }
     if leverage is None:
         weights = np.zeros((len(level), inputs)) if inputs else None
-        return Start(StochasticVolatility(input_weights=weights, **laws), Bootstrap(), ())
+        return Start(StochasticVolatility(input_weights=weights, **arguments), Bootstrap(), ())
     check_between("leverage", leverage, -1.0, 1.0)
     if inputs:
         raise InputError(
             "The model stochastic-volatility takes either inputs or leverage, not both: what follows a return would "
             "have to know the inputs of its day. Leave out --inputs, or leverage."
         )
-    return Start(LeveragedVolatility(leverage=leverage, **laws), Bootstrap(), ())
+    return Start(LeveragedVolatility(leverage=leverage, **arguments), Bootstrap(), ())

@@ -34,15 +34,15 @@ class Impossible(NamedTuple):
 
     step: int
     column: int
-    words: str
+    text: str
 
     @classmethod
-    def first(cls, wrong: np.ndarray, words: str) -> Impossible | None:
+    def first(cls, wrong: np.ndarray, text: str) -> Impossible | None:
         """Of a series, where (steps, columns) says what is wrong; None where nothing is."""
         if not wrong.any():
             return None
         step, column = np.argwhere(wrong)[0]
-        return cls(int(step), int(column), words)
+        return cls(int(step), int(column), text)
 
 
 class Widths(tuple[int, ...]):

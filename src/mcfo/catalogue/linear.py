@@ -47,7 +47,7 @@ def linear_gaussian(
         emission_noise=emission_variance,
         emission_inputs=weights,
     )
-    return _begun(model, ("initial_mean", "initial_noise", "emission_matrix"))
+    return _with_proposal(model, ("initial_mean", "initial_noise", "emission_matrix"))
 
 
 def _factors(
@@ -62,26 +62,26 @@ def _factors(
     """Hidden autoregressions of variance one, and how much of each is in each column."""
     if not 1 <= latent <= 1000:
         raise InputError(f"The option latent must lie from 1 to 1000, but got {latent}.")
-    deviation = np.sqrt(np.nanvar(rest, axis=0))
+    scale = np.sqrt(np.nanvar(rest, axis=0))
     # What is missing counts as the mean, which shrinks correlations a little.
-    standard = np.nan_to_num((rest - mean) / deviation)
+    standard = np.nan_to_num((rest - mean) / scale)
     values, vectors = np.linalg.eigh(standard.T @ standard / len(standard))
-    found = (vectors * np.sqrt(np.maximum(values, 0.01)))[:, ::-1]
+    components = (vectors * np.sqrt(np.maximum(values, 0.01)))[:, ::-1]
     # More hidden ones than columns: the further ones begin small and fade faster, so that they differ.
     rounds = 0.3 ** np.arange(-(-latent // len(mean)))
-    loadings = np.concatenate([found * factor for factor in rounds], axis=1)[:, :latent]
+    loadings = np.concatenate([components * factor for factor in rounds], axis=1)[:, :latent]
     matrix = np.diag(np.repeat(persistence / (1 + np.arange(len(rounds))), len(mean))[:latent])
     model = LinearGaussian(
         initial_mean=np.zeros(latent),
         initial_noise=np.ones(latent),
         transition_matrix=matrix,
         transition_noise=1 - np.diag(matrix) ** 2,
-        emission_matrix=np.sqrt(signal) * deviation[:, None] * loadings,
+        emission_matrix=np.sqrt(signal) * scale[:, None] * loadings,
         emission_noise=emission_variance,
         emission_offset=mean,
         emission_inputs=weights,
     )
-    return _begun(model, ("initial_mean", "initial_noise", "transition_noise"))
+    return _with_proposal(model, ("initial_mean", "initial_noise", "transition_noise"))
 
 
 def local_level(
@@ -93,7 +93,7 @@ def local_level(
     initial_variance: float | None = None,
 ) -> Start:
     """A random walk in each dimension, seen through noise: begins at what the differences of the data say of both."""
-    rest, weights, initial, variance = _beginning(series_list, gaps, initial_mean, initial_variance, signal)
+    rest, weights, initial, variance = _initial_level(series_list, gaps, initial_mean, initial_variance, signal)
     of_levels, of_noise = np.array([_level_variances(column, signal) for column in rest]).T
     _check_variances(variance, of_levels, of_noise)
     size = len(variance)
@@ -107,7 +107,7 @@ def local_level(
         emission_noise=of_noise,
         emission_inputs=weights,
     )
-    return _begun(model, _FIXED)
+    return _with_proposal(model, _FIXED)
 
 
 def local_trend(
@@ -119,7 +119,7 @@ def local_trend(
     initial_variance: float | None = None,
 ) -> Start:
     """A level whose slope is a random walk too; begins at what the second differences of the data say."""
-    rest, weights, initial, variance = _beginning(series_list, gaps, initial_mean, initial_variance, signal)
+    rest, weights, initial, variance = _initial_level(series_list, gaps, initial_mean, initial_variance, signal)
     of_levels, of_slopes, of_noise = np.array([_trend_variances(column, signal) for column in rest]).T
     _check_variances(variance, of_levels, of_slopes, of_noise)
     size = len(variance)
@@ -136,7 +136,7 @@ def local_trend(
         emission_noise=of_noise,
         emission_inputs=weights,
     )
-    return _begun(model, _FIXED)
+    return _with_proposal(model, _FIXED)
 
 
 def check_moving(values: np.ndarray) -> None:
@@ -149,7 +149,7 @@ def check_moving(values: np.ndarray) -> None:
             )
 
 
-def _begun(model: LinearGaussian, fixed: tuple[str, ...]) -> Start:
+def _with_proposal(model: LinearGaussian, fixed: tuple[str, ...]) -> Start:
     """With a proposal that is optimal for where the model begins, and that is learned as the model is."""
     paths = tuple(f"model.{name}" for name in fixed)
     if model.emission_inputs is None and type(model) is LinearGaussian:
@@ -180,7 +180,7 @@ def _check_variances(variance: np.ndarray, *parts: np.ndarray) -> None:
                 )
 
 
-def _beginning(
+def _initial_level(
     series_list: list[Series], gaps: bool, mean: float | None, variance: float | None, signal: float | None
 ) -> tuple[list[list[np.ndarray]], np.ndarray | None, np.ndarray, np.ndarray]:
     """The columns, each a list of its series, without what inputs explain; and the law of the first level."""

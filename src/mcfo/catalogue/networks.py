@@ -93,8 +93,8 @@ def _principal(values: np.ndarray, center: np.ndarray, scale: np.ndarray, count:
     tall = len(values) >= values.shape[1]
     squares, vectors = np.linalg.eigh(values.T @ values if tall else values @ values.T)
     directions = []
-    for place in range(min(count, int((squares > 1e-9 * squares[-1]).sum()))):
-        vector = vectors[:, -1 - place] if tall else values.T @ vectors[:, -1 - place]
+    for index in range(min(count, int((squares > 1e-9 * squares[-1]).sum()))):
+        vector = vectors[:, -1 - index] if tall else values.T @ vectors[:, -1 - index]
         vector = vector * np.sign(vector[np.argmax(np.abs(vector))])
         directions.append(vector * np.sqrt(len(values)) / np.linalg.norm(values @ vector))
     return np.reshape(directions, (-1, values.shape[1]))
@@ -114,7 +114,7 @@ def check_binary(values: np.ndarray, remedy: str) -> Impossible | None:
 _PROPOSALS = ("residual", "plain")
 
 
-def _begin(
+def _recurrent(
     kind: type[VRNN] | type[SRNN],
     series_list: list[Series],
     gaps: bool = False,
@@ -138,7 +138,7 @@ def _begin(
     frequencies = (np.nanmean(values, axis=0) * count + 0.5) / (count + 1)
     of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
     model = kind(dimensions, key=of_model, latent=latent, hidden=hidden, units=units, frequencies=frequencies)
-    law = RecurrentProposal(
+    recurrent_proposal = RecurrentProposal(
         dimensions,
         latent,
         hidden,
@@ -147,11 +147,11 @@ def _begin(
         center=frequencies,
         residual=proposal == "residual",
     )
-    return Start(model, law, ("model.center", "proposal.center"))
+    return Start(model, recurrent_proposal, ("model.center", "proposal.center"))
 
 
-vrnn = partial(_begin, VRNN)
-srnn = partial(_begin, SRNN)
+vrnn = partial(_recurrent, VRNN)
+srnn = partial(_recurrent, SRNN)
 
 
 def check_recurrent(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:

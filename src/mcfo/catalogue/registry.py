@@ -60,8 +60,8 @@ class Entry:
 
     def parameters(self) -> dict[str, inspect.Parameter]:
         """The options with their types and defaults."""
-        found = inspect.signature(self.build, eval_str=True).parameters
-        return {name: one for name, one in found.items() if one.kind is one.KEYWORD_ONLY}
+        parameters = inspect.signature(self.build, eval_str=True).parameters
+        return {name: one for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
 
 _HIDDEN = {
@@ -179,17 +179,17 @@ def entry(name: str) -> Entry:
 def check(name: str, series_list: list[Series], options: Mapping[str, Any]) -> None:
     """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
     refuses = entry(name).check
-    for place, series in enumerate(series_list, 1):
+    for number, series in enumerate(series_list, 1):
         values = series.values()
-        found = refuses(values, options)
-        if found is not None:
+        impossible = refuses(values, options)
+        if impossible is not None:
             raise InputError(
-                f"Series {place}, step {found.step + 1}, column {found.column + 1} of the values: "
-                f"{values[found.step, found.column]:g} {found.words}"
+                f"Series {number}, step {impossible.step + 1}, column {impossible.column + 1} of the values: "
+                f"{values[impossible.step, impossible.column]:g} {impossible.text}"
             )
 
 
-def make(
+def build(
     name: str, series_list: list[Series], options: Mapping[str, str | float | int], *, gaps: bool = False
 ) -> Start:
     """Builds a model of the catalogue for these series; options may be text, as they come from a command line.
@@ -228,8 +228,8 @@ def initialize(name: str, data: Table | Series | list[Series], **options: Any) -
     - `data`: what [`read_series`][] read, of uneven times with the gaps as inputs (`table.with_gaps()`); or series.
     """
     if isinstance(data, Table):
-        return make(name, data.series_list, options, gaps=data.unit is not None)
-    return make(name, [data] if isinstance(data, Series) else data, options)
+        return build(name, data.series_list, options, gaps=data.unit is not None)
+    return build(name, [data] if isinstance(data, Series) else data, options)
 
 
 def kind_of(parameter: inspect.Parameter) -> Callable[[Any], Any]:

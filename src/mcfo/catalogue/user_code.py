@@ -71,23 +71,23 @@ def load_own(reference: str) -> Any:
     return getattr(module, name)
 
 
-def make_own(reference: str, series_list: list[Series], proposal_reference: str | None = None) -> Start:
+def build_own(reference: str, series_list: list[Series], proposal_reference: str | None = None) -> Start:
     """The user's own model and proposal, each a class, an instance or a function of the series.
 
     The proposal is the one that is named, or the one that the model's function returned, or `Bootstrap()`.
     """
-    made = _made(reference, Model, series_list)
-    is_pair = isinstance(made, tuple) and len(made) == 2
-    model = _checked(reference, made[0] if is_pair else made, Model)
-    proposal = _checked(reference, made[1], Proposal) if is_pair else Bootstrap()
+    built = _build(reference, Model, series_list)
+    is_pair = isinstance(built, tuple) and len(built) == 2
+    model = _checked(reference, built[0] if is_pair else built, Model)
+    proposal = _checked(reference, built[1], Proposal) if is_pair else Bootstrap()
     if proposal_reference is not None:
-        proposal = make_own_proposal(proposal_reference, series_list)
+        proposal = build_own_proposal(proposal_reference, series_list)
     return Start(model, proposal, ())
 
 
-def make_own_proposal(reference: str, series_list: list[Series]) -> Proposal:
+def build_own_proposal(reference: str, series_list: list[Series]) -> Proposal:
     """The user's own proposal: a class, an instance or a function of the series."""
-    return _checked(reference, _made(reference, Proposal, series_list), Proposal)
+    return _checked(reference, _build(reference, Proposal, series_list), Proposal)
 
 
 def _split(reference: str) -> tuple[Path, str]:
@@ -98,11 +98,11 @@ def _split(reference: str) -> tuple[Path, str]:
 
 
 def _run(path: Path, source: bytes) -> ModuleType:
-    place = str(path.resolve())
-    name = f"{_PREFIX}{hashlib.sha256(place.encode() + source).hexdigest()[:16]}"
+    index = str(path.resolve())
+    name = f"{_PREFIX}{hashlib.sha256(index.encode() + source).hexdigest()[:16]}"
     if name in sys.modules:
         return sys.modules[name]
-    spec = importlib.util.spec_from_file_location(name, place)
+    spec = importlib.util.spec_from_file_location(name, index)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     # Before the file runs: dataclasses look their module up.
@@ -110,9 +110,9 @@ def _run(path: Path, source: bytes) -> ModuleType:
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
-        with _blaming(path):
+        with _reporting_errors(path):
             # Compiled here: the loader would leave a __pycache__ beside the file, and might read an outdated one.
-            exec(compile(source, place, "exec", dont_inherit=True), vars(module))
+            exec(compile(source, index, "exec", dont_inherit=True), vars(module))
     except BaseException:
         del sys.modules[name]
         raise
@@ -123,14 +123,14 @@ def _run(path: Path, source: bytes) -> ModuleType:
 
 
 @contextlib.contextmanager
-def _blaming(path: Path) -> Iterator[None]:
+def _reporting_errors(path: Path) -> Iterator[None]:
     """Reports whatever the user's code raises, with the line of the file that did it or led to it."""
     try:
         yield
     except (Exception, SystemExit) as error:
-        place = str(path.resolve())
-        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == place]
-        if isinstance(error, SyntaxError) and error.filename == place:
+        index = str(path.resolve())
+        lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == index]
+        if isinstance(error, SyntaxError) and error.filename == index:
             lines.append(error.lineno)
         where = f"{path}, line {lines[-1]}" if lines else f"{path}"
         message = error.msg if isinstance(error, SyntaxError) else str(error)
@@ -138,7 +138,7 @@ def _blaming(path: Path) -> Iterator[None]:
         raise OwnCodeError(f"{where}: {what.rstrip('.')}. Correct the file.") from error
 
 
-def _made(reference: str, wanted: type, series_list: list[Series]) -> Any:
+def _build(reference: str, wanted: type, series_list: list[Series]) -> Any:
     """The instance that a reference names, or what the class or the function that it names makes."""
     own = load_own(reference)
     if isinstance(own, wanted):
@@ -162,20 +162,20 @@ def _made(reference: str, wanted: type, series_list: list[Series]) -> Any:
             else "A function is called with the list of series, and nothing else."
         )
         raise InputError(f"Cannot call {reference}: {error}. {remedy}") from error
-    with _blaming(_split(reference)[0]):
+    with _reporting_errors(_split(reference)[0]):
         return own(*arguments)
 
 
 _Kind = TypeVar("_Kind")
 
 
-def _checked(reference: str, made: Any, wanted: type[_Kind]) -> _Kind:
-    if not isinstance(made, wanted):
+def _checked(reference: str, built: Any, wanted: type[_Kind]) -> _Kind:
+    if not isinstance(built, wanted):
         pair = ", or a pair (model, proposal)" if wanted is Model else ""
         raise InputError(
-            f"{reference} returned {_described(made)}, but an instance of mcfo.{wanted.__name__} is wanted{pair}."
+            f"{reference} returned {_described(built)}, but an instance of mcfo.{wanted.__name__} is wanted{pair}."
         )
-    return made
+    return built
 
 
 def _described(value: Any) -> str:

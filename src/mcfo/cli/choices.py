@@ -19,7 +19,7 @@ def read_data(
 ) -> tuple[Any, list | None]:
     """The series to learn from, as a table, and those that are held out; `model` is one of the catalogue."""
     from mcfo.catalogue.registry import entry
-    from mcfo.data.column_layout import Usual
+    from mcfo.data.column_layout import DefaultColumns
     from mcfo.data.run_columns import timed
     from mcfo.data.tables import read_series
 
@@ -31,7 +31,7 @@ def read_data(
     if validation is not None:
         if holdout:
             raise InputError("--holdout and --validation both name held-out series. Give one of them.")
-        held_out = read_series(validation, **columns, usual=Usual(table.columns))
+        held_out = read_series(validation, **columns, defaults=DefaultColumns(table.columns))
         return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).series_list
     if not holdout:
         return table, None
@@ -56,14 +56,14 @@ def make_start(
 ) -> Any:
     """Model, proposal and what is fixed by default."""
     from mcfo.catalogue.from_data import require_steps
-    from mcfo.catalogue.registry import make
-    from mcfo.catalogue.user_code import make_own, make_own_proposal
+    from mcfo.catalogue.registry import build
+    from mcfo.catalogue.user_code import build_own, build_own_proposal
     from mcfo.proposals.base import Bootstrap
 
     require_steps(series_list)
-    start = make_own(model, series_list, proposal) if own else make(model, series_list, options, gaps=gaps)
+    start = build_own(model, series_list, proposal) if own else build(model, series_list, options, gaps=gaps)
     if not own and proposal is not None:
-        start = start._replace(proposal=make_own_proposal(proposal, series_list))
+        start = start._replace(proposal=build_own_proposal(proposal, series_list))
     elif bootstrap and proposal is None:
         start = start._replace(proposal=Bootstrap())
     elif proposal is None:

@@ -109,7 +109,7 @@ def _forecast(
     from mcfo.data.export import LEVELS, write_predictions
     from mcfo.data.piano_rolls import write_midi
     from mcfo.data.run_columns import coming_inputs, read_future
-    from mcfo.inference.datasets import make_dataset, write_netcdf
+    from mcfo.inference.datasets import build_dataset, write_netcdf
     from mcfo.inference.forecasting import forecast_series as compute
     from mcfo.inference.forecasting import future_arrays
     from mcfo.learning.saved_runs import load_run
@@ -165,7 +165,7 @@ def _forecast(
         about = {"kind": "forecast", "particles": particles, "seed": seed, "run": str(run), "data": str(data)}
         with written("Forecasts", kept.out, "--out", console):
             named = {"series": names, "columns": table.columns, "lengths": lengths}
-            write_netcdf(kept.out, make_dataset(whole, **named, levels=LEVELS, attributes=about))
+            write_netcdf(kept.out, build_dataset(whole, **named, levels=LEVELS, attributes=about))
     elif kept.out is not None:
         mean, quantiles = (np.stack(arrays) for arrays in zip(*found, strict=True))
         with written("Forecasts", kept.out, "--out", console):

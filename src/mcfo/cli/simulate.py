@@ -82,9 +82,9 @@ def _simulate(
     from mcfo.data.piano_rolls import write_midi
     from mcfo.data.run_columns import coming_inputs, read_future
     from mcfo.data.tables import write_series
-    from mcfo.inference.datasets import make_dataset, write_netcdf
+    from mcfo.inference.datasets import build_dataset, write_netcdf
     from mcfo.learning.saved_runs import load_run
-    from mcfo.models.base import beginning
+    from mcfo.models.base import simulate_from_start
     from mcfo.series import Series
 
     console = Console()
@@ -102,7 +102,9 @@ def _simulate(
     inputs = None if inputs is None else jax.numpy.asarray(inputs, float)
     try:
         with console.status(f"Drawing {count} series of {steps} steps"):
-            paths = jax.lax.map(lambda key: beginning(learned.model, inputs, jax.random.split(key, steps)), keys)
+            paths = jax.lax.map(
+                lambda key: simulate_from_start(learned.model, inputs, jax.random.split(key, steps)), keys
+            )
     except (AttributeError, TypeError, ValueError) as error:
         raise InputError(f"The model in {run} cannot make series: {error}") from error
     values = np.asarray(paths.observations)
@@ -114,7 +116,7 @@ def _simulate(
             elif kept.out.suffix.lower() == ".nc":
                 states = np.asarray(paths.latents).reshape(count, steps, -1)
                 arrays = [{"observation": x, "latent_state": z} for x, z in zip(values, states, strict=True)]
-                dataset = make_dataset(
+                dataset = build_dataset(
                     arrays,
                     series=[str(place + 1) for place in range(count)],
                     columns=saved.columns,

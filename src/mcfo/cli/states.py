@@ -147,7 +147,7 @@ def _apply(
 
     from mcfo.data.export import write_summaries
     from mcfo.data.run_columns import read_for_run
-    from mcfo.inference.datasets import Named, write_netcdf
+    from mcfo.inference.datasets import NamedSeries, write_netcdf
     from mcfo.learning.saved_runs import load_run
 
     console = Console()
@@ -155,7 +155,7 @@ def _apply(
     if plot is not None and plot.suffix.lower() == ".gif" and table.image is None:
         raise InputError(f"{plot}: these are no series of pictures, so that nothing moves. Draw a .png.")
     places = places_of(table.names, only, data)
-    chosen = Named(
+    chosen = NamedSeries(
         [table.series_list[place] for place in places],
         [table.names[place] for place in places],
         table.columns,

@@ -32,10 +32,10 @@ def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: 
     - `multiple`: what the number of series of each but the last is to be divisible by.
     """
     series_list = [data] if isinstance(data, Series) else list(data)
-    for place, one in enumerate(series_list):
+    for index, one in enumerate(series_list):
         if not isinstance(one, Series):
             raise InputError(
-                f"The data hold {type(one).__name__} at place {place}, but series are wanted. Read each series with "
+                f"The data hold {type(one).__name__} at place {index}, but series are wanted. Read each series with "
                 "Series.from_values."
             )
     if series_list and all(one.observations.ndim == 3 for one in series_list):
@@ -44,10 +44,10 @@ def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: 
     lengths = np.array([one.steps for one in series_list])
     order = np.argsort(lengths, kind="stable")
     groups = np.split(order, _cuts(lengths[order], most, batch, multiple))
-    return tuple(stack([series_list[place] for place in np.sort(group)]) for group in groups)
+    return tuple(stack([series_list[index] for index in np.sort(group)]) for group in groups)
 
 
-def steps_of(batch: Series) -> int:
+def count_steps(batch: Series) -> int:
     """The steps of a batch, without padding."""
     series, longest = batch.observations.shape[:2]
     return series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
@@ -68,15 +68,15 @@ def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> S
         size = ends[None, :] - ends[:, None]
         with_one_more = np.where(size >= batch, cost[:, None] + size * lengths[ends - 1], np.inf)
         best = with_one_more.argmin(axis=0)
-        found = with_one_more[best, np.arange(len(ends))]
-        if not found[-1] < cost[-1]:
+        new_cost = with_one_more[best, np.arange(len(ends))]
+        if not new_cost[-1] < cost[-1]:
             break
         before.append(best)
-        cost = found
-    cuts, place = [], len(ends) - 1
+        cost = new_cost
+    cuts, index = [], len(ends) - 1
     for best in reversed(before):
-        place = int(best[place])
-        cuts.append(int(ends[place]))
+        index = int(best[index])
+        cuts.append(int(ends[index]))
     return cuts[::-1]
 
 
@@ -98,16 +98,16 @@ class Batches:
         self, first: int, steps: int
     ) -> tuple[Int[np.ndarray, " steps"], Int[np.ndarray, "steps seeds batch"]]:
         """The bucket of each step, and the places in it of the series of each seed."""
-        found = [self._at(step) for step in range(first, first + steps)]
-        buckets, places = zip(*found, strict=True)
-        return np.array(buckets, np.int32), np.stack(places)
+        batches = [self._at(step) for step in range(first, first + steps)]
+        buckets, indices = zip(*batches, strict=True)
+        return np.array(buckets, np.int32), np.stack(indices)
 
     def _at(self, step: int) -> tuple[int, Int[np.ndarray, "seeds batch"]]:
-        epoch, place = divmod(step, self._in_epoch)
+        epoch, index = divmod(step, self._in_epoch)
         course = self._course(epoch)
-        bucket = int(course[place])
-        place = int(np.sum(course[:place] == bucket))
-        within = slice(place * self.size, (place + 1) * self.size)
+        bucket = int(course[index])
+        index = int(np.sum(course[:index] == bucket))
+        within = slice(index * self.size, (index + 1) * self.size)
         return bucket, np.stack([self._order(seed, epoch, bucket)[within] for seed in self._seeds])
 
     def _course(self, epoch: int) -> Int[np.ndarray, " updates"]:

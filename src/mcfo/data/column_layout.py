@@ -20,7 +20,7 @@ SERIES = ("series",)
 TIMES = ("time", "date", "t")
 
 
-class Usual(NamedTuple):
+class DefaultColumns(NamedTuple):
     """Names that are known from elsewhere: those of what a model learned from. They are taken where a file has them."""
 
     values: Sequence[str] | None = None
@@ -28,20 +28,20 @@ class Usual(NamedTuple):
     time: str | None = None
 
 
-class Wanted(NamedTuple):
+class RequestedColumns(NamedTuple):
     """The columns that were asked for by name; None where none was, so that a usual one may be taken."""
 
     values: Sequence[str] | None = None
     series: str | None = None
     time: str | None = None
     inputs: Sequence[str] | None = None
-    usual: Usual = Usual()
+    defaults: DefaultColumns = DefaultColumns()
 
-    def found_in(self, names: Sequence[str]) -> Wanted:
+    def with_defaults(self, names: Sequence[str]) -> RequestedColumns:
         """With those of the usual names that are among these, and that were not asked for as something else."""
         asked = {self.series, self.time, *(self.values or ()), *(self.inputs or ())}
         free = {name for name in names if name not in asked}
-        values, series, time = self.usual
+        values, series, time = self.defaults
         return self._replace(
             values=values if self.values is None and values and free.issuperset(values) else self.values,
             series=series if self.series is None and series in free else self.series,
@@ -59,15 +59,15 @@ class Layout(NamedTuple):
     time: int | None
 
     @property
-    def places(self) -> list[int]:
+    def indices(self) -> list[int]:
         """Everything that is read."""
         return [*self.values, *self.inputs, *(one for one in (self.series, self.time) if one is not None)]
 
 
-def choose(path: Path, header: Sequence[str], wanted: Wanted) -> Layout:
+def choose_columns(path: Path, header: Sequence[str], wanted: RequestedColumns) -> Layout:
     """Finds the columns that were asked for, and takes those with the usual names for series and times."""
     header = list(header)
-    wanted = wanted.found_in(header)
+    wanted = wanted.with_defaults(header)
 
     def find(name: str) -> int:
         if name not in header:
@@ -78,22 +78,22 @@ def choose(path: Path, header: Sequence[str], wanted: Wanted) -> Layout:
     inputs = [find(name) for name in wanted.inputs or ()]
     series = None if wanted.series is None else find(wanted.series)
     time = None if wanted.time is None else find(wanted.time)
-    taken = [*(chosen or []), *inputs, *(place for place in (series, time) if place is not None)]
-    for place in taken:
-        if taken.count(place) > 1:
+    taken = [*(chosen or []), *inputs, *(index for index in (series, time) if index is not None)]
+    for index in taken:
+        if taken.count(index) > 1:
             raise InputError(
-                f"The column {header[place]!r} of {path} is asked for twice. A column is a value, an input, the series "
+                f"The column {header[index]!r} of {path} is asked for twice. A column is a value, an input, the series "
                 "or the time, and one of them only."
             )
 
-    def usual(names: tuple[str, ...]) -> int | None:
-        free = {name.lower(): place for place, name in reversed([*enumerate(header)]) if place not in taken}
+    def first_free(names: tuple[str, ...]) -> int | None:
+        free = {name.lower(): index for index, name in reversed([*enumerate(header)]) if index not in taken}
         return next((free[name] for name in names if name in free), None)
 
-    series = usual(SERIES) if series is None else series
-    time = usual(TIMES) if time is None else time
+    series = first_free(SERIES) if series is None else series
+    time = first_free(TIMES) if time is None else time
     if chosen is None:
-        chosen = [place for place in range(len(header)) if place not in (series, time, *inputs)]
+        chosen = [index for index in range(len(header)) if index not in (series, time, *inputs)]
     if not chosen:
         raise InputError(
             f"{path} has no column of values: there are {', '.join(header)}. Name at least one beside those of the "
@@ -114,23 +114,23 @@ def read_rows(
     numbers, driven, owners, elapsed = array("d"), array("d"), array("q"), array("d")
     owner_of: dict[str, int] = {}
     clock, largest = Clock(unit), largest_value()
-    name, whole, place = "1", True, 0
+    name, whole, index = "1", True, 0
     for line, row in rows:
         try:
             if layout.series is not None:
-                place = layout.series
-                name = _name(row[place].strip())
+                index = layout.series
+                name = _name(row[index].strip())
             if layout.time is not None:
-                place = layout.time
-                elapsed.append(clock.check(row[place].strip(), name, line))
-            for place in layout.values:
-                cell = row[place].strip()
+                index = layout.time
+                elapsed.append(clock.check(row[index].strip(), name, line))
+            for index in layout.values:
+                cell = row[index].strip()
                 numbers.append(_number(cell, largest, missing))
                 whole = whole and cell.lstrip("+-").isdecimal()
-            for place in layout.inputs:
-                driven.append(_input(row[place].strip(), largest))
+            for index in layout.inputs:
+                driven.append(_input(row[index].strip(), largest))
         except ValueError as error:
-            raise InputError(f"{path}, {unit} {line}, column {layout.header[place]!r}: {error}") from None
+            raise InputError(f"{path}, {unit} {line}, column {layout.header[index]!r}: {error}") from None
         owners.append(owner_of.setdefault(name, len(owner_of)))
     if not owners:
         raise InputError(f"{path} has a header, but no rows below it. Write one row for each step.")
@@ -148,9 +148,9 @@ def read_rows(
     return RawSeries(
         names=[*owner_of],
         arrays=apart(table),
-        columns=[layout.header[place] for place in layout.values],
+        columns=[layout.header[index] for index in layout.values],
         inputs=apart(np.frombuffer(driven).reshape(len(owners), -1)) if layout.inputs else None,
-        input_names=[layout.header[place] for place in layout.inputs],
+        input_names=[layout.header[index] for index in layout.inputs],
         times=apart(np.frombuffer(elapsed)) if ordered else None,
         spans=clock.spans() if ordered else None,
     )

@@ -47,10 +47,10 @@ def write_predictions(
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["series", "step", "column", "mean", *(f"q{round(100 * level):02d}" for level in LEVELS)])
-    for place, name in enumerate(series):
+    for index, name in enumerate(series):
         for step in range(mean.shape[1]):
             for number, column in enumerate(columns):
-                at = (place, step, number)
+                at = (index, step, number)
                 cells = [mean[at], *(one[at] for one in quantiles)]
                 writer.writerow([name, step + 1, column, *(f"{float(cell):.7g}" for cell in cells)])
     write_atomically(path, text.getvalue().encode())
@@ -73,15 +73,15 @@ def write_summaries(path: Path, dataset: Any) -> None:
     kinds.append(("latent", [str(name) for name in dataset["latent"].values]))
     lengths, times = dataset["length"].values, dataset["time"].values
     moments = _texts(dataset["moment"].values) if timed else None
-    for place, series in enumerate(dataset["series"].values):
-        for step in range(int(lengths[place])):
-            about = [_cell(arrays[name][place, step]) for name in ("ess", "log_predictive")]
-            about += [] if moments is None else [moments[place, step]]
+    for index, series in enumerate(dataset["series"].values):
+        for step in range(int(lengths[index])):
+            about = [_cell(arrays[name][index, step]) for name in ("ess", "log_predictive")]
+            about += [] if moments is None else [moments[index, step]]
             for kind, names in kinds:
                 for number, name in enumerate(names):
-                    at = (place, step, number)
+                    at = (index, step, number)
                     observed = _cell(arrays["observation"][at]) if kind == "observation" else ""
-                    numbers = arrays[f"{kind}_quantiles"][place, step, :, number]
+                    numbers = arrays[f"{kind}_quantiles"][index, step, :, number]
                     cells = [_cell(arrays[f"{kind}_mean"][at]), *map(_cell, numbers)]
                     writer.writerow([series, times[step], kind, name, observed, *cells, *about])
     write_atomically(path, text.getvalue().encode())

@@ -26,7 +26,7 @@ class Column(NamedTuple):
     notes: tuple[str, ...]
 
 
-class OfSeries(NamedTuple):
+class SeriesSummary(NamedTuple):
     """One series: its steps, those with something missing, the longest run of steps that are missing whole."""
 
     name: str
@@ -40,16 +40,16 @@ class OfSeries(NamedTuple):
 def describe_columns(table: Table) -> list[Column]:
     """Each column of values, over all series."""
     values = np.concatenate([series.values() for series in table.series_list])
-    found = []
+    summaries = []
     for name, column in zip(table.columns, values.T, strict=True):
         known = column[~np.isnan(column)]
         if not len(known):
             nothing = np.nan
-            found.append(Column(name, 0, len(column), nothing, nothing, nothing, nothing, ("always missing",)))
+            summaries.append(Column(name, 0, len(column), nothing, nothing, nothing, nothing, ("always missing",)))
             continue
         numbers = float(known.min()), float(known.mean()), float(known.std()), float(known.max())
-        found.append(Column(name, len(known), len(column) - len(known), *numbers, _notes(known)))
-    return found
+        summaries.append(Column(name, len(known), len(column) - len(known), *numbers, _notes(known)))
+    return summaries
 
 
 def _notes(known: np.ndarray) -> tuple[str, ...]:
@@ -67,16 +67,16 @@ def _notes(known: np.ndarray) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def describe_series(table: Table) -> list[OfSeries]:
+def describe_series(table: Table) -> list[SeriesSummary]:
     """Each series."""
-    found = []
-    for place, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
+    summaries = []
+    for index, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
         missing = np.isnan(series.values())
-        span = ("", "") if table.spans is None else table.spans[place][:2]
-        found.append(
-            OfSeries(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)
+        span = ("", "") if table.spans is None else table.spans[index][:2]
+        summaries.append(
+            SeriesSummary(name, len(missing), int(missing.any(axis=1).sum()), _longest(np.all(missing, axis=1)), *span)
         )
-    return found
+    return summaries
 
 
 def _longest(flags: np.ndarray) -> int:
@@ -122,7 +122,7 @@ def statistics(values: np.ndarray) -> np.ndarray:
         centered = values - mean[..., None, None, :]
         deviation = np.sqrt(_mean(centered**2))
         standard = centered / np.where(deviation > 0, deviation, np.nan)[..., None, None, :]
-        found = [
+        rows = [
             mean,
             deviation,
             _mean(standard**3),
@@ -132,7 +132,7 @@ def statistics(values: np.ndarray) -> np.ndarray:
             _mean(standard[..., 1:, :] * standard[..., :-1, :]),
             _lag_one(np.abs(standard)),
         ]
-    stacked = np.stack(found, axis=-2)
+    stacked = np.stack(rows, axis=-2)
     return np.where(np.isfinite(stacked), stacked, np.nan)
 
 

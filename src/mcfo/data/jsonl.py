@@ -57,15 +57,15 @@ def _driving(value: Any, names: Sequence[str], *, timed: bool) -> list[float] | 
     if not names and not timed:
         return None
     given = value if isinstance(value, dict) else {}
-    found = [_number(given.get(ELAPSED, 1.0), ELAPSED)] if timed else []
-    if timed and not found[0] > 0:
+    numbers = [_number(given.get(ELAPSED, 1.0), ELAPSED)] if timed else []
+    if timed and not numbers[0] > 0:
         raise InputError(f"{ELAPSED} is {json.dumps(given[ELAPSED])[:40]}, but time goes on: give a positive number.")
     for name in names:
         number = _number(given.get(name), name)
         if math.isnan(number):
             raise InputError(f"the input {name} is missing: the model reads {', '.join(names)} at every step.")
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers
 
 
 def _refuse(word: str) -> NoReturn:

@@ -129,10 +129,10 @@ def download(name: str, folder: Path, *, source: str = _SOURCE) -> Path:
             f"Cannot fetch {original.file}: {reason}. Where there is no network, get the file on another machine and "
             f"convert it: mcfo data music --from {original.file}."
         ) from error
-    found = _digest(content)
-    if found != original.digest:
+    digest = _digest(content)
+    if digest != original.digest:
         raise InputError(
-            f"What came for {original.file} is another file: its SHA-256 is {found}, but {original.digest} is wanted. "
+            f"What came for {original.file} is another file: its SHA-256 is {digest}, but {original.digest} is wanted. "
             "Nothing was kept."
         )
     write_atomically(path, content)
@@ -176,7 +176,7 @@ def read_piece(path: Path, *, steps_per_quarter: int = 2) -> Table:
         roll = read_midi(path, steps_per_quarter=steps_per_quarter)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    return Table([Series.from_values(roll)], [path.stem], [f"x{place + 1}" for place in range(KEYS)])
+    return Table([Series.from_values(roll)], [path.stem], [f"x{number + 1}" for number in range(KEYS)])
 
 
 def _read(path: Path, steps_per_quarter: int) -> Splits:
@@ -251,15 +251,15 @@ def _read_mat(path: Path) -> Splits:
     for split in SPLITS:
         cells = np.ravel(content.get(f"{split}data", np.empty(0, object)))
         pieces = []
-        for place, cell in enumerate(cells, 1):
+        for number, cell in enumerate(cells, 1):
             piece = np.asarray(cell)
             if piece.ndim != 2 or piece.shape[1] != KEYS or piece.dtype.kind not in "iufb":
                 raise InputError(
-                    f"{path}, {split}data, piece {place} has shape {piece.shape} and dtype {piece.dtype}, but numbers "
+                    f"{path}, {split}data, piece {number} has shape {piece.shape} and dtype {piece.dtype}, but numbers "
                     f"of shape (steps, {KEYS}) are wanted."
                 )
             if not np.isin(piece, (0, 1)).all():
-                raise InputError(f"{path}, {split}data, piece {place} has values other than 0 and 1.")
+                raise InputError(f"{path}, {split}data, piece {number} has values other than 0 and 1.")
             pieces.append(piece.astype(np.uint8))
         splits[split] = pieces
     return splits

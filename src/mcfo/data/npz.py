@@ -41,7 +41,7 @@ def read_npz(path: Path) -> RawSeries:
                 f"{path}: the series {names[0]!r} has {widths[names[0]]} dimensions, but {name!r} has {width}. Give "
                 "every series the same, with NaN in those that it lacks."
             )
-    columns = [f"x{place + 1}" for place in range(widths[names[0]])]
+    columns = [f"x{index + 1}" for index in range(widths[names[0]])]
     return RawSeries(names, list(arrays.values()), columns, image, **beside)
 
 
@@ -92,7 +92,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The series in `observations`, each of its length, named by their place from 1; and what stands beside them."""
+    """The series in `observations`, each of its length, named by their number from 1; and what stands beside them."""
     extra = sorted(set(arrays) - {"observations", "lengths", "inputs", "times"})
     if extra:
         raise InputError(
@@ -113,20 +113,20 @@ def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarra
             f"{path}: lengths have shape {lengths.shape} and dtype {lengths.dtype}, but {count} whole numbers are "
             "wanted, one for each series."
         )
-    for place, length in enumerate(lengths, 1):
+    for number, length in enumerate(lengths, 1):
         if not 1 <= length <= steps:
-            raise InputError(f"{path}: the length of series {place} is {length}, but it must lie from 1 to {steps}.")
+            raise InputError(f"{path}: the length of series {number} is {length}, but it must lie from 1 to {steps}.")
     beside: dict[str, Any] = {}
     if "inputs" in arrays:
         inputs = _beside(path, arrays, "inputs", 3)
         beside["inputs"] = [one[:length].astype(float) for one, length in zip(inputs, lengths, strict=True)]
-        beside["input_names"] = [f"u{place + 1}" for place in range(inputs.shape[2])]
+        beside["input_names"] = [f"u{index + 1}" for index in range(inputs.shape[2])]
     if "times" in arrays:
         times = _beside(path, arrays, "times", 2)
         times = [one[:length] for one, length in zip(times, lengths, strict=True)]
-        beside["times"] = [_increasing(path, place, one) for place, one in enumerate(times, 1)]
+        beside["times"] = [_increasing(path, number, one) for number, one in enumerate(times, 1)]
         beside["spans"] = [Span(str(one[0]), str(one[-1]), None) for one in times]
-    return {str(place + 1): observations[place, : lengths[place]] for place in range(count)}, beside
+    return {str(index + 1): observations[index, : lengths[index]] for index in range(count)}, beside
 
 
 def _beside(path: Path, arrays: dict[str, np.ndarray], name: str, rank: int) -> np.ndarray:
@@ -140,15 +140,15 @@ def _beside(path: Path, arrays: dict[str, np.ndarray], name: str, rank: int) -> 
     return array
 
 
-def _increasing(path: Path, place: int, times: np.ndarray) -> np.ndarray:
+def _increasing(path: Path, number: int, times: np.ndarray) -> np.ndarray:
     """The time since the first step."""
     if not np.isfinite(times.astype(float)).all():
-        raise InputError(f"{path}: a time of series {place} is not finite. Give each step its time.")
+        raise InputError(f"{path}: a time of series {number} is not finite. Give each step its time.")
     wrong = np.flatnonzero(times[1:] <= times[:-1])
     if len(wrong):
         step = int(wrong[0]) + 1
         raise InputError(
-            f"{path}: in series {place} the time {times[step]} comes after {times[step - 1]}, but times must increase."
+            f"{path}: in series {number} the time {times[step]} comes after {times[step - 1]}, but times must increase."
         )
     return (times - times[0]).astype(float)
 
@@ -162,6 +162,6 @@ def _check_size(path: Path, name: str, values: np.ndarray) -> None:
     size = np.abs(values, dtype=np.result_type(values.dtype, float))
     large = np.argwhere(np.isfinite(size) & (size > largest_value()))
     if len(large):
-        place = tuple(int(index) for index in large[0])
-        where = ", ".join(map(str, place))
-        raise InputError(f"{path}, series {name!r}, [{where}]: {too_large(f'{values[place]:g}', 'write NaN')}")
+        index = tuple(int(one) for one in large[0])
+        where = ", ".join(map(str, index))
+        raise InputError(f"{path}, series {name!r}, [{where}]: {too_large(f'{values[index]:g}', 'write NaN')}")

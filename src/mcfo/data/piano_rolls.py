@@ -74,13 +74,13 @@ def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
         raise InputError(f"{where}: a list of pieces is wanted, but this is a {type(pieces).__name__}.")
     rolls = []
     budget = _MOST_STEPS
-    for place, piece in enumerate(pieces, 1):
+    for number, piece in enumerate(pieces, 1):
         if not _is_list(piece):
-            raise InputError(f"{where}, piece {place}: a list of steps is wanted, not a {type(piece).__name__}.")
+            raise InputError(f"{where}, piece {number}: a list of steps is wanted, not a {type(piece).__name__}.")
         budget -= len(piece)
         if budget < 0:
             raise InputError(f"{where} has more than {_MOST_STEPS} steps, which no data set of music has.")
-        rolls.append(roll_from_notes(piece, f"{where}, piece {place}"))
+        rolls.append(roll_from_notes(piece, f"{where}, piece {number}"))
     return rolls
 
 
@@ -116,9 +116,9 @@ def checked(splits: Splits, where: str) -> Splits:
             raise InputError(
                 f"{where}: the split {split!r} is empty. Give each of {', '.join(SPLITS)} a piece or more."
             )
-        for place, roll in enumerate(splits[split], 1):
+        for number, roll in enumerate(splits[split], 1):
             if not len(roll):
-                raise InputError(f"{where}, {split}, piece {place} has no steps. Leave it out.")
+                raise InputError(f"{where}, {split}, piece {number} has no steps. Leave it out.")
         if not any(roll.any() for roll in splits[split]):
             raise InputError(f"{where}: the split {split!r} has no notes at all.")
     return {split: splits[split] for split in SPLITS}
@@ -166,22 +166,22 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
 
 def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple[float, float, int]]:
     """When each note begins and ends, in steps."""
-    found = []
+    notes = []
     for track in file.tracks:
         time, sounding = 0, {}
         for message in track:
             time += message.time
             if message.type not in ("note_on", "note_off") or message.channel == _DRUMS:
                 continue
-            place = (message.channel, message.note)
-            if place in sounding:
-                found.append((sounding.pop(place) * steps_per_tick, time * steps_per_tick, message.note))
+            voice = (message.channel, message.note)
+            if voice in sounding:
+                notes.append((sounding.pop(voice) * steps_per_tick, time * steps_per_tick, message.note))
             if message.type == "note_on" and message.velocity > 0:
                 check_note(message.note, str(path))
-                sounding[place] = time
+                sounding[voice] = time
         # A note that is never let go sounds until its track ends.
-        found += [(begin * steps_per_tick, time * steps_per_tick, note) for (_, note), begin in sounding.items()]
-    return found
+        notes += [(begin * steps_per_tick, time * steps_per_tick, note) for (_, note), begin in sounding.items()]
+    return notes
 
 
 def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beats_per_minute: float = 100.0) -> None:

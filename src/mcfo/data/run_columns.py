@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mcfo.data.column_layout import Usual
+from mcfo.data.column_layout import DefaultColumns
 from mcfo.data.tables import Table, read_series
 from mcfo.errors import InputError, nearest
 from mcfo.files import nested, read_json
@@ -21,29 +21,29 @@ class Inputs(NamedTuple):
 
     names: list[str]
     unit: float | None
-    usual: Usual = Usual()
+    defaults: DefaultColumns = DefaultColumns()
 
     @classmethod
-    def of(cls, config: Any) -> Inputs:
+    def from_config(cls, config: Any) -> Inputs:
         """From config.json, which is not to be trusted."""
         names, unit = nested(config, "data", "inputs"), nested(config, "data", "unit")
         known = isinstance(names, list) and all(isinstance(name, str) for name in names)
         timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
         columns, series, time = (nested(config, "data", name) for name in ("columns", "series_column", "time_column"))
         listed = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-        usual = Usual(
+        defaults = DefaultColumns(
             columns if listed else None,
             series if isinstance(series, str) else None,
             time if isinstance(time, str) else None,
         )
-        return cls(names if known else [], float(unit) if timed else None, usual)
+        return cls(names if known else [], float(unit) if timed else None, defaults)
 
     @property
     def size(self) -> int:
         """How many numbers come with each step."""
         return len(self.names) + (self.unit is not None)
 
-    def words(self) -> str:
+    def text(self) -> str:
         """For people."""
         gap = [] if self.unit is None else ["the time since the row before"]
         return ", ".join([*gap, *self.names]) or "none"
@@ -60,7 +60,7 @@ class Inputs(NamedTuple):
         The rest is as in [`read_series`][]."""
         path = Path(path)
         named = self.names if self.names and path.suffix.lower() != ".npz" else None
-        table = read_series(path, values=values, series=series, time=time, inputs=named, usual=self.usual)
+        table = read_series(path, values=values, series=series, time=time, inputs=named, defaults=self.defaults)
         return table if self.unit is None else table.with_gaps(self.unit)
 
 
@@ -73,7 +73,7 @@ def read_future(path: Path | None, run: Path, inputs: Inputs) -> Table | None:
         return None
     if not inputs.names:
         raise InputError(f"--future is for models that read inputs, but the one in {run} reads none. Leave it out.")
-    return read_series(path, values=inputs.names, usual=inputs.usual)
+    return read_series(path, values=inputs.names, defaults=inputs.defaults)
 
 
 def coming_inputs(
@@ -98,11 +98,11 @@ def coming_inputs(
             f"The model reads the inputs {', '.join(inputs.names)}, of which the coming ones must be known. Give a "
             "table of them (on the command line, --future FILE), one row for each step."
         )
-    place = future.names.index(name) if name in future.names else 0
+    index = future.names.index(name) if name in future.names else 0
     if len(future.names) > 1 and name not in future.names:
         raise InputError(f"The coming inputs have no series {name!r}. {nearest(str(name), future.names)}")
-    rows = np.asarray(future.series_list[place].observations, float)
-    known = np.all(np.asarray(future.series_list[place].mask()), axis=1)
+    rows = np.asarray(future.series_list[index].observations, float)
+    known = np.all(np.asarray(future.series_list[index].mask()), axis=1)
     if len(rows) < steps or not known[:steps].all():
         have = len(rows) if known.all() else int(np.argmin(known))
         raise InputError(f"Inputs of {steps} coming steps are wanted, but there are those of {have}. Give more rows.")
@@ -124,8 +124,8 @@ def read_for_run(
     """The series of a file as the model in a run's folder wants them: with the columns and inputs that it learned
     from, as far as none are named here, and with the time between rows in its unit if it reads that. The rest is as in
     [`read_series`][]."""
-    found = Path(folder) / "config.json"
-    inputs = Inputs.of(read_json(found)) if found.exists() else NO_INPUTS
+    config = Path(folder) / "config.json"
+    inputs = Inputs.from_config(read_json(config)) if config.exists() else NO_INPUTS
     return inputs.read(path, values=values, series=series, time=time)
 
 

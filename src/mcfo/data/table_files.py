@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.data.column_layout import MISSING, SERIES, TIMES, Layout, Wanted, choose, read_rows
+from mcfo.data.column_layout import MISSING, SERIES, TIMES, Layout, RequestedColumns, choose_columns, read_rows
 from mcfo.data.times import RawSeries, read_date, read_number
 from mcfo.errors import InputError
 
@@ -21,7 +21,7 @@ _LENGTHS = "lengths"
 DELIMITERS = (",", ";", "\t")
 
 
-def read_csv(path: Path, wanted: Wanted) -> RawSeries:
+def read_csv(path: Path, wanted: RequestedColumns) -> RawSeries:
     """Reads a file in UTF-8; the delimiter is the one of the header."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -32,7 +32,9 @@ def read_csv(path: Path, wanted: Wanted) -> RawSeries:
             _, header = next(rows, (1, []))
             header = [name.strip() for name in header]
             _check_header(path, header)
-            return read_rows(path, choose(path, header, wanted), rows, unit="line", missing="leave the cell empty")
+            return read_rows(
+                path, choose_columns(path, header, wanted), rows, unit="line", missing="leave the cell empty"
+            )
     except UnicodeDecodeError:
         raise _not_text(path, _undecodable_line(path)) from None
 
@@ -85,8 +87,8 @@ def _check_header(path: Path, header: list[str]) -> None:
             f"{path}, line 1: column {header.index('') + 1} has no name. Name it, or remove it (pandas leaves its "
             "index out with index=False)."
         )
-    for place, name in enumerate(header):
-        if name in header[:place]:
+    for index, name in enumerate(header):
+        if name in header[:index]:
             raise InputError(f"{path}, line 1: two columns are called {name!r}. Rename one.")
     if all(name in MISSING or read_number(name) or read_date(name) for name in header):
         raise InputError(
@@ -112,7 +114,7 @@ def _not_text(path: Path, line: int) -> InputError:
     )
 
 
-def read_parquet(path: Path, wanted: Wanted) -> RawSeries:
+def read_parquet(path: Path, wanted: RequestedColumns) -> RawSeries:
     """Reads the columns that are wanted, and nothing else of the file."""
     try:
         import pyarrow as pa
@@ -123,14 +125,14 @@ def read_parquet(path: Path, wanted: Wanted) -> RawSeries:
         with path.open("rb") as source, pq.ParquetFile(source) as file:
             schema = file.schema_arrow
             names = [name for name in schema.names if name != _INDEX or pa.types.is_temporal(schema.field(name).type)]
-            layout = choose(path, ["time" if name == _INDEX else name for name in names], wanted)
-            stored = {place: names[place] for place in layout.places}
+            layout = choose_columns(path, ["time" if name == _INDEX else name for name in names], wanted)
+            stored = {index: names[index] for index in layout.indices}
             table = file.read(columns=[*stored.values()])
     except pa.ArrowException as error:
         raise InputError(
             f"{path} is damaged, or no Parquet file ({str(error).splitlines()[0]}). Write it again."
         ) from error
-    cells = {place: _arrow_texts(table.column(name)) for place, name in stored.items()}
+    cells = {index: _arrow_texts(table.column(name)) for index, name in stored.items()}
     return _read(path, layout, cells)
 
 
@@ -149,7 +151,7 @@ def _arrow_texts(column: Any) -> list[str]:
     return ["" if value is None else str(value) for value in column.to_pylist()]
 
 
-def read_netcdf(path: Path, wanted: Wanted) -> RawSeries:
+def read_netcdf(path: Path, wanted: RequestedColumns) -> RawSeries:
     """Reads variables along one dimension, the rows; or along series and time, in either order.
 
     A further dimension is spread over columns. A variable `lengths` along the series says where each of them ends.
@@ -177,14 +179,14 @@ def read_netcdf(path: Path, wanted: Wanted) -> RawSeries:
         raise InputError(
             f"{path} is damaged, or no NetCDF file ({type(error).__name__}: {reason}). Write it again."
         ) from error
-    wanted = wanted.found_in([*map(str, data.sizes), *map(str, data.variables)])
+    wanted = wanted.with_defaults([*map(str, data.sizes), *map(str, data.variables)])
     columns = _netcdf_columns(path, data, wanted)
-    layout = choose(path, [*columns], wanted)
+    layout = choose_columns(path, [*columns], wanted)
     names = [*columns]
-    return _read(path, layout, {place: _texts(columns[names[place]]) for place in layout.places})
+    return _read(path, layout, {index: _texts(columns[names[index]]) for index in layout.indices})
 
 
-def _netcdf_columns(path: Path, data: Any, wanted: Wanted) -> dict[str, np.ndarray]:
+def _netcdf_columns(path: Path, data: Any, wanted: RequestedColumns) -> dict[str, np.ndarray]:
     """Columns of equal length, by name."""
     dimensions = [str(name) for name in data.sizes]
     series = _dimension(dimensions, wanted.series, SERIES)
@@ -215,11 +217,11 @@ def _netcdf_columns(path: Path, data: Any, wanted: Wanted) -> dict[str, np.ndarr
             continue
         flat = one.stack(spread_over_columns=extra) if len(extra) > 1 else one.rename({extra[0]: "spread_over_columns"})
         labels = data.coords[extra[0]].values if len(extra) == 1 and extra[0] in data.coords else None
-        for place in range(flat.sizes["spread_over_columns"]):
-            label = f"{name}{place + 1}"
+        for index in range(flat.sizes["spread_over_columns"]):
+            label = f"{name}{index + 1}"
             if labels is not None and labels.dtype.kind in "OUS":
-                label = str(labels[place]) if len(spread) == 1 else f"{name}_{labels[place]}"
-            columns[label] = flat.isel(spread_over_columns=place, drop=True)
+                label = str(labels[index]) if len(spread) == 1 else f"{name}_{labels[index]}"
+            columns[label] = flat.isel(spread_over_columns=index, drop=True)
     sizes = {name: data.sizes[name] for name in rows}
     keep = np.ones(tuple(sizes.values()), bool)
     if series and _LENGTHS in data and data[_LENGTHS].dims == (series,):
@@ -232,11 +234,11 @@ def _netcdf_columns(path: Path, data: Any, wanted: Wanted) -> dict[str, np.ndarr
     return {name: along_rows(one) for name, one in columns.items()}
 
 
-def _dimension(names: list[str], asked: str | None, usual: tuple[str, ...]) -> str | None:
+def _dimension(names: list[str], asked: str | None, defaults: tuple[str, ...]) -> str | None:
     if asked in names:
         return asked
     lowered = {name.lower(): name for name in names}
-    return next((lowered[name] for name in usual if name in lowered), None)
+    return next((lowered[name] for name in defaults if name in lowered), None)
 
 
 def _texts(values: np.ndarray) -> list[str]:
@@ -261,7 +263,7 @@ def _read(path: Path, layout: Layout, cells: dict[int, list[str]]) -> RawSeries:
 
     def rows() -> Iterator[tuple[int, dict[int, str]]]:
         for number in range(count):
-            yield number + 1, {place: column[number] for place, column in cells.items()}
+            yield number + 1, {index: column[number] for index, column in cells.items()}
 
     return read_rows(path, layout, rows(), unit="row", missing="make it NaN")
 

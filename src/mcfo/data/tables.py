@@ -10,7 +10,7 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo.data.column_layout import Usual, Wanted
+from mcfo.data.column_layout import DefaultColumns, RequestedColumns
 from mcfo.data.npz import read_npz
 from mcfo.data.table_files import DELIMITERS, read_csv, read_netcdf, read_parquet
 from mcfo.data.times import RawSeries, Spacing, Span, spacing
@@ -61,15 +61,15 @@ class Table(NamedTuple):
 
         - `unit`: the time that counts as one; the typical gap unless given.
         """
-        found = self.spacing
-        if found is None or self.times is None:
+        spacing = self.spacing
+        if spacing is None or self.times is None:
             raise InputError(
                 "There are no times from which to take the gaps between rows. Name their column (on the command line, "
                 "--time); they are numbers or ISO dates."
             )
         if self.unit is not None:
             return self
-        unit = found.unit if unit is None else unit
+        unit = spacing.unit if unit is None else unit
         series_list = []
         for series, times in zip(self.series_list, self.times, strict=True):
             gaps = np.concatenate([[1.0], np.diff(times) / unit])[:, None]
@@ -93,7 +93,7 @@ def read_series(
     series: str | None = None,
     time: str | None = None,
     inputs: Sequence[str] | None = None,
-    usual: Usual | None = None,
+    defaults: DefaultColumns | None = None,
 ) -> Table:
     """Reads and checks the series of a file; every problem is an [`InputError`][] with its place.
 
@@ -108,7 +108,7 @@ def read_series(
     - `series`: the column that tells series apart; `series`, unless given.
     - `time`: the column that must increase within a series; `time`, `date` or `t`, unless given.
     - `inputs`: columns that drive the model and are not explained by it; none of their cells may be missing.
-    - `usual`: names to take instead of these defaults, as far as the file has them.
+    - `defaults`: names to take instead of these defaults, as far as the file has them.
     """
     path = Path(path)
 
@@ -116,13 +116,13 @@ def read_series(
         return [names] if isinstance(names, str) else names
 
     try:
-        raw = _read(path, Wanted(listed(values), series, time, listed(inputs), usual or Usual()))
+        raw = _read(path, RequestedColumns(listed(values), series, time, listed(inputs), defaults or DefaultColumns()))
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
     return Table(_series(path, raw), raw.names, raw.columns, raw.image, raw.input_names, raw.times, raw.spans)
 
 
-def _read(path: Path, wanted: Wanted) -> RawSeries:
+def _read(path: Path, wanted: RequestedColumns) -> RawSeries:
     if path.is_dir():
         raise InputError(f"{path} is a folder, but a file is wanted: {_LISTED}.")
     if not path.exists():
@@ -136,7 +136,7 @@ def _read(path: Path, wanted: Wanted) -> RawSeries:
         return read_netcdf(path, wanted)
     if ending == ".npz":
         for name, given in wanted._asdict().items():
-            if given is not None and name != "usual":
+            if given is not None and name != "defaults":
                 raise InputError(
                     f"The option {name} is about the columns of a CSV, Parquet or NetCDF file, but the arrays in "
                     f"{path} have no names of columns. Leave it out, or write the series as CSV."
@@ -189,18 +189,18 @@ def write_series(path: Path, series_list: Sequence[Series], columns: Sequence[st
     risky = any(mark in name for name in names for mark in DELIMITERS)
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(names)
     writer = csv.writer(text, lineterminator="\n")
-    for place, series in enumerate(series_list, 1):
+    for number, series in enumerate(series_list, 1):
         shape = series.observations.shape
         if shape[1:] != (len(columns),):
             raise InputError(
-                f"Cannot write {path}: series {place} has observations of shape {shape}, but (steps, {len(columns)}) "
+                f"Cannot write {path}: series {number} has observations of shape {shape}, but (steps, {len(columns)}) "
                 f"is wanted for the columns {', '.join(columns)}."
             )
         steps = series.steps if series.length is None else int(series.length)
         cells = np.asarray(series.observations).astype(object)
         if series.observed is not None:
             cells[~np.broadcast_to(np.asarray(series.observed), shape)] = None
-        writer.writerows([place, step, *row] for step, row in enumerate(cells[:steps], 1))
+        writer.writerows([number, step, *row] for step, row in enumerate(cells[:steps], 1))
     try:
         write_atomically(path, text.getvalue().encode())
     except OSError as error:

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from mcfo.data.tables import Table, read_series
-from mcfo.inference.quantiles import Summary, checked_levels
+from mcfo.inference.quantiles import Summary, check_levels
 from mcfo.series import Series, stack
 from mcfo.smc.trace import Record
 
@@ -67,7 +67,7 @@ class Draws(eqx.Module):
     observations: Float[Array, "*steps draws dimensions"]
 
 
-class Named(NamedTuple):
+class NamedSeries(NamedTuple):
     """Series with their names and those of their columns, and when each step was, if that is known."""
 
     series_list: list[Series]
@@ -76,28 +76,28 @@ class Named(NamedTuple):
     moments: list[np.ndarray] | None = None
 
 
-def named(data: Any) -> Named:
+def named_series(data: Any) -> NamedSeries:
     """Series from whatever holds some: a file, what was read from one, a series, several, or an array."""
     if isinstance(data, str | Path):
         data = read_series(Path(data))
-    if isinstance(data, Table | Named):
-        return Named(list(data.series_list), list(data.names), list(data.columns), data.moments)
+    if isinstance(data, Table | NamedSeries):
+        return NamedSeries(list(data.series_list), list(data.names), list(data.columns), data.moments)
     if isinstance(data, Series):
         data = [data] if data.observations.ndim == 2 else _unstacked(data)
     elif not (isinstance(data, list | tuple) and data and all(isinstance(one, Series) for one in data)):
         data = [Series.from_values(data)]
     series_list = list(data)
-    columns = [f"x{place + 1}" for place in range(series_list[0].observations.shape[1])]
-    return Named(series_list, [str(place + 1) for place in range(len(series_list))], columns)
+    columns = [f"x{index + 1}" for index in range(series_list[0].observations.shape[1])]
+    return NamedSeries(series_list, [str(index + 1) for index in range(len(series_list))], columns)
 
 
 def _unstacked(batch: Series) -> list[Series]:
-    return [jax.tree.map(lambda array, place=place: array[place], batch) for place in range(len(batch.observations))]
+    return [jax.tree.map(lambda array, index=index: array[index], batch) for index in range(len(batch.observations))]
 
 
 def dataset_of(
     kind: str,
-    data: Named,
+    data: NamedSeries,
     compute: Callable[[Series], dict[str, Any]],
     levels: Sequence[float],
     about: Mapping[str, Any],
@@ -115,20 +115,20 @@ def dataset_of(
     """
     # Padded to one length, so that one program serves all of them.
     batch = stack(data.series_list)
-    found, lengths = [], []
-    for place in progress(list(range(len(data.series_list)))):
-        series = jax.tree.map(lambda array, place=place: array[place], batch)
+    results, lengths = [], []
+    for index in progress(list(range(len(data.series_list)))):
+        series = jax.tree.map(lambda array, index=index: array[index], batch)
         length = series.steps if series.length is None else int(series.length)
         arrays = {name: np.asarray(array) for name, array in compute(series).items()}
         if not future:
             arrays = {**_without_padding(arrays, length), "observation": series.values()}
-        found.append(arrays)
+        results.append(arrays)
         lengths.append(length)
-    return make_dataset(
-        found,
+    return build_dataset(
+        results,
         series=data.names,
         columns=data.columns,
-        levels=checked_levels(levels),
+        levels=check_levels(levels),
         lengths=lengths,
         attributes={"kind": kind, **about},
         moments=None if future else data.moments,
@@ -155,8 +155,8 @@ def state_arrays(latent: Summary, observed: Summary, record: Record, draws: Draw
     return arrays
 
 
-def make_dataset(
-    found: Sequence[Mapping[str, np.ndarray]],
+def build_dataset(
+    results: Sequence[Mapping[str, np.ndarray]],
     *,
     series: Sequence[str],
     columns: Sequence[str],
@@ -172,12 +172,13 @@ def make_dataset(
     """
     import xarray
 
-    longest = max(len(array) for one in found for name, array in one.items() if "time" in _DIMENSIONS[name])
+    longest = max(len(array) for one in results for name, array in one.items() if "time" in _DIMENSIONS[name])
     variables = {}
-    for name in found[0]:
+    for name in results[0]:
         dimensions = _DIMENSIONS[name]
         arrays = [
-            array if array.dtype == bool else array.astype(float) for array in (np.asarray(one[name]) for one in found)
+            array if array.dtype == bool else array.astype(float)
+            for array in (np.asarray(one[name]) for one in results)
         ]
         if "time" in dimensions:
             arrays = [_lengthened(array, longest) for array in arrays]
@@ -190,7 +191,7 @@ def make_dataset(
         "time": np.arange(1, longest + 1, dtype=np.int32),
         "quantile": np.asarray(levels, float),
         "dimension": [str(name) for name in columns],
-        "latent": [f"z{place + 1}" for place in range(sizes["latent"])],
+        "latent": [f"z{index + 1}" for index in range(sizes["latent"])],
         "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
     }
     used = {name: values for name, values in coordinates.items() if name in sizes}

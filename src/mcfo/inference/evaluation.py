@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mcfo.data.batching import Buckets, as_buckets, steps_of
+from mcfo.data.batching import Buckets, as_buckets, count_steps
 from mcfo.kalman import kalman_filter
 from mcfo.models.base import Model
 from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
@@ -101,8 +101,8 @@ def evaluate(
     buckets = as_buckets(data)
     predicts = predictions and has_predictions(model, buckets[0])
     sampler = evaluation_sampler(particles)
-    found = [_all_scores(sampler, model, proposal, batch, key, predicts) for batch in buckets]
-    scores = jax.tree.map(lambda *arrays: np.concatenate(arrays), *found)
+    batches = [_all_scores(sampler, model, proposal, batch, key, predicts) for batch in buckets]
+    scores = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
     return summarize(scores, particles, exact_nll(model, buckets), predicts=predicts)
 
 
@@ -143,8 +143,8 @@ def exact_nll(model: Model, buckets: Buckets) -> float | None:
     """-Σ log p(x_1:T) / Σ T by the Kalman filter, where the model is linear and Gaussian."""
     if not isinstance(model, LinearGaussian) or type(model) not in (LinearGaussian, IrregularLinearGaussian):
         return None  # a class derived from it may emit something else
-    found = [(exact_nll_per_step(model, batch), steps_of(batch)) for batch in buckets]
-    return float(sum(float(nll) * steps for nll, steps in found) / sum(steps for _, steps in found))
+    parts = [(exact_nll_per_step(model, batch), count_steps(batch)) for batch in buckets]
+    return float(sum(float(nll) * steps for nll, steps in parts) / sum(steps for _, steps in parts))
 
 
 @eqx.filter_jit

@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mcfo.inference.datasets import Draws, Progress, dataset_of, named, state_arrays
-from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
+from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
+from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, emission_mean
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
@@ -66,7 +66,7 @@ def filter_series(
     check_arguments(model, proposal, key)
     check_series(series)
     return _filtered(
-        sampler or SMC(1000), model, proposal, series, jnp.asarray(checked_levels(levels), float), draws, key
+        sampler or SMC(1000), model, proposal, series, jnp.asarray(check_levels(levels), float), draws, key
     )
 
 
@@ -146,4 +146,4 @@ def filter(
         )
         return state_arrays(result.latent, result.predicted, result.record, result.draws)
 
-    return dataset_of("filter", named(data), one, levels, {"particles": particles, "seed": seed}, progress)
+    return dataset_of("filter", named_series(data), one, levels, {"particles": particles, "seed": seed}, progress)

@@ -10,9 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from mcfo.inference.datasets import Progress, dataset_of, named
-from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
-from mcfo.models.base import Model, Path, continued
+from mcfo.inference.datasets import Progress, dataset_of, named_series
+from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
+from mcfo.models.base import Model, Path, simulate_from_memory
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
 from mcfo.smc.filter import SMC
@@ -93,7 +93,7 @@ def _forecast(
     chosen = systematic_indices(trace.state.log_weights, draws, key=of_choice)
     memories = jax.tree.map(lambda array: array[chosen], trace.state.memory)
     keys = jax.random.split(of_paths, (draws, steps))
-    paths = jax.vmap(lambda memory, keys: continued(model, memory, inputs, keys))(memories, keys)
+    paths = jax.vmap(lambda memory, keys: simulate_from_memory(model, memory, inputs, keys))(memories, keys)
     return Forecast(paths, jnp.isfinite(trace.log_evidence))
 
 
@@ -121,7 +121,7 @@ def forecast(
     - `inputs`: (steps, inputs), of the future, for a model that takes them.
     - `data`, `particles`, `levels`, `seed`: as those of `filter`.
     """
-    several = jnp.asarray(checked_levels(levels), float)
+    several = jnp.asarray(check_levels(levels), float)
 
     def one(series: Series) -> dict[str, Any]:
         result = forecast_series(
@@ -137,7 +137,7 @@ def forecast(
         return future_arrays(result, several)
 
     about = {"particles": particles, "seed": seed}
-    return dataset_of("forecast", named(data), one, levels, about, progress, future=True)
+    return dataset_of("forecast", named_series(data), one, levels, about, progress, future=True)
 
 
 def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from mcfo.data.inspection import statistics
 from mcfo.data.npz import write_npz
 from mcfo.inference.rolling_evaluation import evaluate_rolling
-from mcfo.models.base import Model, beginning
+from mcfo.models.base import Model, simulate_from_start
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series, stack, with_ids
 from mcfo.types import Key
@@ -67,12 +67,12 @@ def predictive_checks(
     residuals = [ndtri(np.clip(one.pit[:, 0].astype(float), 1e-9, 1 - 1e-7)) for one in rolled.series]
     batch = stack(chosen)
     known = np.asarray(jax.vmap(Series.mask)(batch))
-    made = np.asarray(_simulated(model, batch, simulations, jax.random.fold_in(key, _TAG))).astype(float)
-    made = np.swapaxes(made, 0, 1)
+    simulated = np.asarray(_simulated(model, batch, simulations, jax.random.fold_in(key, _TAG))).astype(float)
+    simulated = np.swapaxes(simulated, 0, 1)
     observed = statistics(np.where(known, np.asarray(batch.observations, float), np.nan))
     length = len(rolled.observations[0])
-    paths = made[:_PATHS, 0, :length]
-    return Checks(residuals, rolled.observations, observed, statistics(np.where(known, made, np.nan)), paths)
+    paths = simulated[:_PATHS, 0, :length]
+    return Checks(residuals, rolled.observations, observed, statistics(np.where(known, simulated, np.nan)), paths)
 
 
 def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
@@ -108,6 +108,6 @@ def _simulated(model: Model, batch: Series, count: int, key: Key) -> Any:
     def of_series(one: Series) -> Any:
         keys = jax.random.split(jax.random.fold_in(key, one.series_id), (count, one.steps))
         inputs = one.sanitized().inputs
-        return jax.vmap(lambda keys: beginning(model, inputs, keys).observations)(keys)
+        return jax.vmap(lambda keys: simulate_from_start(model, inputs, keys).observations)(keys)
 
     return jax.lax.map(of_series, batch)

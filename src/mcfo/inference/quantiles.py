@@ -62,18 +62,18 @@ def weighted_quantiles(
         # Particles that wandered off to NaN stand last; those of weight zero are passed over by the sums.
         order = jnp.argsort(column)
         reached = jnp.cumsum(weights[order])
-        places = jnp.searchsorted(reached, levels.astype(reached.dtype) * reached[-1])
-        return column[order[jnp.minimum(places, len(column) - 1)]]
+        indices = jnp.searchsorted(reached, levels.astype(reached.dtype) * reached[-1])
+        return column[order[jnp.minimum(indices, len(column) - 1)]]
 
     return jax.vmap(of_column, in_axes=1, out_axes=1)(values)
 
 
-def checked_levels(levels: object) -> tuple[float, ...]:
+def check_levels(levels: object) -> tuple[float, ...]:
     """Levels of quantiles, increasing; refuses what is none."""
     try:
-        found = tuple(float(level) for level in levels)  # pyright: ignore[reportGeneralTypeIssues]
+        numbers = tuple(float(level) for level in levels)  # pyright: ignore[reportGeneralTypeIssues]
     except (TypeError, ValueError):
-        found = ()
-    if not found or not all(0.0 < level < 1.0 for level in found) or list(found) != sorted(set(found)):
+        numbers = ()
+    if not numbers or not all(0.0 < level < 1.0 for level in numbers) or list(numbers) != sorted(set(numbers)):
         raise ValueError(f"Quantiles have increasing levels between 0 and 1, such as {LEVELS}, but got {levels!r}.")
-    return found
+    return numbers

@@ -48,10 +48,10 @@ class Scores(NamedTuple):
 
     def as_data(self) -> dict[str, Any]:
         """For JSON, which has no infinities: None in their place."""
-        found = {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
+        data = {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in found.items()
+            for name, value in data.items()
         }
 
 
@@ -84,8 +84,8 @@ class RollingEvaluation(NamedTuple):
 
     def pit(self, ahead: int = 1) -> np.ndarray:
         """All values of the probability integral transform at one distance, series after series."""
-        found = np.concatenate([one.pit[:, ahead - 1].ravel() for one in self.series])
-        return found[~np.isnan(found)]
+        values = np.concatenate([one.pit[:, ahead - 1].ravel() for one in self.series])
+        return values[~np.isnan(values)]
 
 
 def evaluate_rolling(
@@ -126,16 +126,16 @@ def evaluate_rolling(
                 f"{max(int(plan.lengths.max()) for plan in plans)}. Begin earlier (first, on the command line --from), "
                 "look less far (horizon), or take more origins."
             )
-    sampler, found = SMC(particles), []
+    sampler, scored_series = SMC(particles), []
     for plan in plans:
         scored = jax.tree.map(
             np.asarray, _all(sampler, model, proposal, plan.batch, jnp.asarray(plan.origins), horizon, draws, key)
         )
-        for place, length in enumerate(plan.lengths):
-            one = jax.tree.map(lambda array, place=place, length=length: array[place, :length], scored)
-            found.append((int(plan.batch.series_id[place]), one, plan.values[place, :length]))
-    found.sort(key=lambda each: each[0])
-    series, observations = [one for _, one, _ in found], [values for *_, values in found]
+        for index, length in enumerate(plan.lengths):
+            one = jax.tree.map(lambda array, index=index, length=length: array[index, :length], scored)
+            scored_series.append((int(plan.batch.series_id[index]), one, plan.values[index, :length]))
+    scored_series.sort(key=lambda each: each[0])
+    series, observations = [one for _, one, _ in scored_series], [values for *_, values in scored_series]
     scores = [_summary(series, observations, ahead) for ahead in range(1, horizon + 1)]
     # Without an observation there is no log score at all; one that is not finite is the filter's.
     collapsed = sum(bool((~np.isfinite(one.log_score[~np.isnan(one.crps).all(axis=-1)])).any()) for one in series)
@@ -178,24 +178,24 @@ def _plan(batch: Series, horizon: int, first: int, origins: int | None) -> _Plan
 def _origins(steps: int, length: int, horizon: int, first: int, origins: int | None) -> np.ndarray:
     """True where a forecast begins: with at least `horizon` steps after it."""
     low, high = first - 1, length - horizon
-    found = np.zeros(steps, bool)
+    flags = np.zeros(steps, bool)
     if low <= high:
         count = high - low + 1
         chosen = np.arange(low, high + 1) if origins is None else np.linspace(low, high, min(origins, count)).round()
-        found[chosen.astype(int)] = True
-    return found
+        flags[chosen.astype(int)] = True
+    return flags
 
 
 def _summary(series: list[Rolling], observations: list[np.ndarray], ahead: int) -> Scores:
-    place = ahead - 1
-    pit = np.concatenate([one.pit[:, place].ravel() for one in series])
+    index = ahead - 1
+    pit = np.concatenate([one.pit[:, index].ravel() for one in series])
     scored = ~np.isnan(pit)
     errors = np.concatenate(
-        [(one.mean[: len(x) - place, place] - x[place:]).ravel() for one, x in zip(series, observations, strict=True)]
+        [(one.mean[: len(x) - index, index] - x[index:]).ravel() for one, x in zip(series, observations, strict=True)]
     )
     largest = float(np.nanmax(np.abs(errors))) or 1.0  # so that no square overflows
-    log_scores = np.concatenate([one.log_score[~np.isnan(one.pit[:, place]).all(axis=-1), place] for one in series])
-    crps = np.concatenate([one.crps[:, place].ravel() for one in series])
+    log_scores = np.concatenate([one.log_score[~np.isnan(one.pit[:, index]).all(axis=-1), index] for one in series])
+    crps = np.concatenate([one.crps[:, index].ravel() for one in series])
     pit = pit[scored]
     return Scores(
         ahead=ahead,

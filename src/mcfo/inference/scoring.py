@@ -132,21 +132,21 @@ def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key:
             model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, target, own, dtype
         )
 
-    _, found = jax.lax.scan(body, memories, rest)
+    _, forecasts = jax.lax.scan(body, memories, rest)
     if one is None:
-        return found
-    return jax.tree.map(lambda one, many: jnp.concatenate([one[None], many]), one, found)
+        return forecasts
+    return jax.tree.map(lambda one, many: jnp.concatenate([one[None], many]), one, forecasts)
 
 
 def _rolling_step(
-    model: Model, law: Any, sources: Any, target: _Target, key: Key, dtype: Any
+    model: Model, distribution: Any, sources: Any, target: _Target, key: Key, dtype: Any
 ) -> tuple[Memory, Rolling]:
     """One step of all draws, compared with its target."""
     of_draws, of_ties = jax.random.split(key)
     uniform = jax.random.uniform(of_ties, target.observation.shape, dtype)
 
     def one(source: Any, latent_key: Key, observation_key: Key) -> Any:
-        memory, prior = law(source)
+        memory, prior = distribution(source)
         latent = prior.sample(latent_key)
         emission = model.emission(memory, latent, target.inputs)
         observation = emission.sample(observation_key)
@@ -191,10 +191,10 @@ def ordered_quantiles(
     ordered: Float[Array, "draws dimensions"], levels: tuple[float, ...]
 ) -> Float[Array, "levels dimensions"]:
     """Quantiles of draws in ascending order, between two of them by a straight line."""
-    places = jnp.asarray(levels, ordered.dtype) * (len(ordered) - 1)
-    lower = jnp.floor(places).astype(jnp.int32)
+    indices = jnp.asarray(levels, ordered.dtype) * (len(ordered) - 1)
+    lower = jnp.floor(indices).astype(jnp.int32)
     upper = jnp.minimum(lower + 1, len(ordered) - 1)
-    share = (places - lower)[:, None]
+    share = (indices - lower)[:, None]
     return (1 - share) * ordered[lower] + share * ordered[upper]
 
 
@@ -211,13 +211,17 @@ def rank_transform(
 
 
 def probability_below(
-    law: Any, value: Observation, uniform: Float[Array, " dimensions"]
+    distribution: Any, value: Observation, uniform: Float[Array, " dimensions"]
 ) -> Float[Array, " dimensions"] | None:
     """P(X < x) + u P(X = x) for each dimension, where the law has a distribution function; None elsewhere.
 
     The mean of it over draws of the latent sees the tails that a finite number of draws of X never reaches.
     """
-    base = law.base_dist if isinstance(law, dist.Independent) and law.reinterpreted_batch_ndims == 1 else None
+    base = (
+        distribution.base_dist
+        if isinstance(distribution, dist.Independent) and distribution.reinterpreted_batch_ndims == 1
+        else None
+    )
     if base is None or base.batch_shape != value.shape:
         return None
     support: Any = base.support

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
-from mcfo.inference.datasets import Draws, Progress, dataset_of, named, state_arrays
-from mcfo.inference.quantiles import LEVELS, Summary, checked_levels, flat
+from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
+from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.missing import fill, impute
 from mcfo.models.base import MarkovModel, Model, emission_mean
 from mcfo.proposals.base import Proposal
@@ -75,10 +75,10 @@ def smooth_series(
         raise ValueError(f"Of one or more paths, so many can be kept at most; but got {paths} paths, {draws} kept.")
     chosen = sampler or SMC(1000)
     if isinstance(model, MarkovModel):
-        found = _of_markov(chosen, model, proposal, series, paths, key)
+        drawn = _of_markov(chosen, model, proposal, series, paths, key)
     else:
-        found = _of_memory(chosen, model, proposal, series, paths, key)
-    return _summarized(found, jnp.asarray(checked_levels(levels), float), draws)
+        drawn = _of_memory(chosen, model, proposal, series, paths, key)
+    return _summarized(drawn, jnp.asarray(check_levels(levels), float), draws)
 
 
 class _Paths(NamedTuple):
@@ -98,25 +98,25 @@ def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> S
     def summary(values: Array, means: Array | None) -> Summary:
         return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
 
-    kept = None
+    saved = None
     if draws:
         # They are independent, so that the first ones are as good as any.
-        kept = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
-    return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, kept)
+        saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
+    return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, saved)
 
 
 def _seen(model: Model, memory: Memory, latent: Any, frame: Frame, sample: Key, imputation: Key) -> tuple[Any, Any]:
     """x_t anew where it was seen, and its missing part given what was seen; with the means, where there are any."""
-    law: Any = model.emission(memory, latent, frame.inputs)
-    another = law.sample(sample)
-    mean = emission_mean(law, another)
+    distribution: Any = model.emission(memory, latent, frame.inputs)
+    another = distribution.sample(sample)
+    mean = emission_mean(distribution, another)
     if frame.observed is None:
         return another, mean
     value = frame.observation.astype(another.dtype)
-    missing = impute(law, value, frame.observed, key=imputation)
+    missing = impute(distribution, value, frame.observed, key=imputation)
     another = jnp.where(frame.observed, another, missing)
     if mean is not None:
-        mean = jnp.where(frame.observed, mean, fill(law, mean, value, frame.observed))
+        mean = jnp.where(frame.observed, mean, fill(distribution, mean, value, frame.observed))
     return another, mean
 
 
@@ -163,9 +163,9 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     state, (saved, ancestors, record) = step_scan(sampler, model, proposal, series, visit, key=key)
 
-    def back(places: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
+    def back(indices: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
         values, ancestors = now
-        return ancestors[places], jax.tree.map(lambda array: array[places], values)
+        return ancestors[indices], jax.tree.map(lambda array: array[indices], values)
 
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
@@ -211,4 +211,4 @@ def smooth(
         return {**state_arrays(result.latent, result.observed, result.record, result.draws), "filled": filled}
 
     about = {"particles": particles, "paths": paths, "seed": seed}
-    return dataset_of("smooth", named(data), one, levels, about, progress)
+    return dataset_of("smooth", named_series(data), one, levels, about, progress)

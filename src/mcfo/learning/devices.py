@@ -58,12 +58,12 @@ def choose_devices(wanted: int | None, series_list: int) -> int:
     return wanted
 
 
-def make_mesh(devices: int, axis: str) -> Mesh:
+def build_mesh(devices: int, axis: str) -> Mesh:
     """The first devices in a row."""
     return Mesh(np.array(jax.local_devices()[:devices]), (axis,))
 
 
-def everywhere(mesh: Mesh, tree: Any) -> Any:
+def replicate_on(mesh: Mesh, tree: Any) -> Any:
     """The arrays of a tree on every device of a mesh, so that each call of a program finds them alike."""
     whole = NamedSharding(mesh, PartitionSpec())
 

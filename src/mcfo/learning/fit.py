@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from mcfo.learning.parameters import Modules
 from mcfo.learning.progress import Listener, Silent
-from mcfo.learning.results import Fitted, results_of
-from mcfo.learning.run_folder import RunFolder, make_config
+from mcfo.learning.results import Fitted, results_data
+from mcfo.learning.run_folder import RunFolder, build_config
 from mcfo.learning.settings import Settings
 from mcfo.learning.trainer import Trainer
 from mcfo.learning.watchdog import Watchdog
@@ -63,18 +63,18 @@ def fit(
       and at the end.
     - `settings`: those of [`Settings`][].
     """
-    chosen = Settings.make(settings)
+    chosen = Settings.from_options(settings)
     listener = Silent() if listener is None else listener
     trainer = Trainer(objective, Modules(model, proposal), data, validation, chosen, watch)
     state, seconds, lines = trainer.start(), 0.0, []
     folder = None
     if out is not None:
-        config = make_config(trainer, dict(about or {}))
+        config = build_config(trainer, dict(about or {}))
         folder = RunFolder(Path(out), config, resume=resume)
     try:
         if folder is not None and resume:
             state, seconds, lines = folder.restore(state)
-            state = trainer.place(state)
+            state = trainer.replicate(state)
         begun = kept = time.perf_counter()
         before, best = seconds, trainer.best_score(lines)
         with listener, Watchdog(listener, _how_to_resume(out)) as watchdog:
@@ -98,7 +98,7 @@ def fit(
             fitted = watchdog.watch(int(state.step), trainer.finish, state, lines, seconds)
             if folder is not None:
                 folder.checkpoint(state, seconds=seconds, nll_per_step=math.inf)
-                folder.finish(results_of(fitted), fitted.arrays())
+                folder.finish(results_data(fitted), fitted.arrays())
     finally:
         if folder is not None:
             folder.close()

@@ -107,7 +107,7 @@ class Fitted(Generic[_Model, _Proposal]):
         return {name: np.stack([np.asarray(arrays[name]) for arrays in each]) for name in each[0]}
 
 
-def results_of(fitted: Fitted) -> dict[str, Any]:
+def results_data(fitted: Fitted) -> dict[str, Any]:
     """What goes into results.json."""
     return {
         "stopped": fitted.stopped,

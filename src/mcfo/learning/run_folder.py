@@ -14,7 +14,7 @@ from typing import IO, Any
 import jax
 import numpy as np
 
-from mcfo.data.batching import Buckets, steps_of
+from mcfo.data.batching import Buckets, count_steps
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
 from mcfo.files import read_json, write_atomically
@@ -66,8 +66,8 @@ class RunFolder:
 
     def restore(self, like: State) -> tuple[State, float, list[dict[str, Any]]]:
         """The state to go on from, the seconds it took and the lines of the metrics up to it."""
-        found = self._checkpoints.restore(like)
-        state, seconds = (like, 0.0) if found is None else found
+        restored = self._checkpoints.restore(like)
+        state, seconds = (like, 0.0) if restored is None else restored
         lines = [line for line in read_metrics(self.path) if line["step"] <= int(state.step)]
         # What was logged after the checkpoint will be logged again.
         content = "".join(json.dumps(line) + "\n" for line in lines)
@@ -122,8 +122,8 @@ class RunFolder:
             if self.path.exists() and any(not _is_remnant(one) for one in self.path.iterdir()):
                 raise InputError(f"{self.path} holds no run to resume: there is no config.json in it.")
             return  # it was interrupted before it had begun
-        found = read_json(self.path / "config.json")
-        different = [one for one in differences(self.config, found) if one[0] not in _IGNORED]
+        previous = read_json(self.path / "config.json")
+        different = [one for one in differences(self.config, previous) if one[0] not in _IGNORED]
         if different:
             shown = "; ".join(f"{name} was {old!r} and is {new!r}" for name, new, old in different[:4])
             if [name for name, _, _ in different] == ["devices"]:
@@ -134,7 +134,7 @@ class RunFolder:
                 f"{self.path / 'config.json'}, or choose another folder."
             )
         # What the run was called with stays as it was.
-        self.config["command"] = found.get("command")
+        self.config["command"] = previous.get("command")
 
     def _cannot_write(self, what: str, error: OSError) -> RunError:
         return RunError(
@@ -200,7 +200,7 @@ _OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit"
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
-def make_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
+def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
     """What goes into config.json.
 
     **Arguments:**
@@ -257,7 +257,7 @@ def _data(buckets: Buckets, file: Any) -> dict[str, Any]:
     return {
         "file": file,
         "series": sum(len(batch.observations) for batch in buckets),
-        "steps": sum(map(steps_of, buckets)),
+        "steps": sum(map(count_steps, buckets)),
         "dimensions": buckets[0].observations.shape[2],
         "sha256": digest(held[0] if len(held) == 1 else held),
-    } | ({} if inputs is None else {"inputs": [f"u{place + 1}" for place in range(inputs.shape[-1])]})
+    } | ({} if inputs is None else {"inputs": [f"u{index + 1}" for index in range(inputs.shape[-1])]})

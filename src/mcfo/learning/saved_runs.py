@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from mcfo.catalogue.from_data import Start
-from mcfo.catalogue.registry import check, entry, make
-from mcfo.catalogue.user_code import make_own, make_own_proposal
+from mcfo.catalogue.registry import build, check, entry
+from mcfo.catalogue.user_code import build_own, build_own_proposal
 from mcfo.data.npz import read_arrays, write_npz
 from mcfo.data.run_columns import NO_INPUTS, Inputs, coming_inputs
 from mcfo.errors import InputError
@@ -98,32 +98,34 @@ class SavedRun(NamedTuple):
     @property
     def image(self) -> tuple[int, int] | None:
         """Height and width, where the run learned from pictures."""
-        found, size = nested(self.config, "data", "image"), nested(self.config, "data", "dimensions")
-        if not (isinstance(found, list) and len(found) == 2 and all(isinstance(one, int) and one > 0 for one in found)):
+        image, size = nested(self.config, "data", "image"), nested(self.config, "data", "dimensions")
+        if not (isinstance(image, list) and len(image) == 2 and all(isinstance(one, int) and one > 0 for one in image)):
             return None
-        return (found[0], found[1]) if found[0] * found[1] == size else None
+        return (image[0], image[1]) if image[0] * image[1] == size else None
 
     @property
     def inputs(self) -> Inputs:
         """What the model reads beside the observations."""
-        return Inputs.of(self.config)
+        return Inputs.from_config(self.config)
 
     def check(self, values: Sequence[float]) -> None:
         """Refuses an observation, NaN for what is missing, that the model cannot explain, if it is of the catalogue."""
         name, options = (nested(self.config, "model", part) for part in ("name", "options"))
         if nested(self.config, "model", "own") is not False:
             return
-        found = entry(str(name)).check(np.asarray([values]), options if isinstance(options, dict) else {})
-        if found is not None:
-            raise InputError(f"{self.columns[found.column]} is {values[found.column]:g}, which {found.words}")
+        impossible = entry(str(name)).check(np.asarray([values]), options if isinstance(options, dict) else {})
+        if impossible is not None:
+            raise InputError(
+                f"{self.columns[impossible.column]} is {values[impossible.column]:g}, which {impossible.text}"
+            )
 
     @property
     def columns(self) -> list[str]:
         """The names of what it learned from."""
-        found, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
-        if isinstance(found, list) and len(found) == size and all(isinstance(one, str) for one in found):
-            return found
-        return [f"x{place + 1}" for place in range(size)]
+        columns, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
+        if isinstance(columns, list) and len(columns) == size and all(isinstance(one, str) for one in columns):
+            return columns
+        return [f"x{index + 1}" for index in range(size)]
 
 
 def save(path: str | Path, module: Any) -> None:
@@ -174,7 +176,7 @@ def load_run(
     given = 0 if not series_list or series_list[0].inputs is None else series_list[0].inputs.shape[-1]
     if series_list and given != parts.inputs.size:
         raise InputError(
-            f"The model in {folder} reads {parts.inputs.size} inputs ({parts.inputs.words()}), but these data have "
+            f"The model in {folder} reads {parts.inputs.size} inputs ({parts.inputs.text()}), but these data have "
             f"{given}. Read them with mcfo.read_for_run(folder, file)."
         )
     start = _start(folder, parts, model, proposal, like, list(series_list or []))
@@ -189,28 +191,28 @@ def load_run(
             )
     arrays = read_arrays(folder / "model.npz")
     likelihoods = _likelihoods(folder)
-    found = []
-    for place, seed in enumerate(parts.seeds):
+    saved = []
+    for index, seed in enumerate(parts.seeds):
         try:
-            of_seed = {name: array[place] for name, array in arrays.items()}
+            of_seed = {name: array[index] for name, array in arrays.items()}
         except IndexError as error:
             raise InputError(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(parts.seeds)})."
             ) from error
         modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
-        found.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf), parts.inputs))
-    return SavedRun(config, found)
+        saved.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf), parts.inputs))
+    return SavedRun(config, saved)
 
 
 def _likelihoods(folder: Path) -> dict[int, float]:
     """The NLL of each seed, from results.json; those that are not numbers are left out."""
     seeds = nested(read_json(folder / "results.json"), "seeds")
-    found = {}
+    likelihoods = {}
     for one in seeds if isinstance(seeds, list) else []:
         value, seed = nested(one, "evaluation", "nll_per_step"), nested(one, "seed")
         if isinstance(value, int | float) and math.isfinite(value) and isinstance(seed, int):
-            found[seed] = float(value)
-    return found
+            likelihoods[seed] = float(value)
+    return likelihoods
 
 
 class _Parts(NamedTuple):
@@ -242,7 +244,7 @@ class _Parts(NamedTuple):
             options=options if isinstance(options, dict) else {},
             seeds=seeds,
             dimensions=dimensions,
-            inputs=Inputs.of(config),
+            inputs=Inputs.from_config(config),
         )
 
 
@@ -268,14 +270,14 @@ def _start(
     if parts.own_proposal and proposal is None:
         raise InputError(f"{folder} holds a proposal of your own. Say where it is: --proposal path/to/file.py:Name.")
     if model is not None:
-        start = make_own(model, series_list, proposal)
+        start = build_own(model, series_list, proposal)
     else:
         check(parts.name, series_list, parts.options)
         # Zeros and ones are values of every model of the catalogue.
         values = np.tile(np.array([[1], [0], [1], [1]]), (1, parts.dimensions))
         inputs = np.ones((len(values), parts.inputs.size)) if parts.inputs.size else None
         series = Series.from_values(values, inputs=inputs)
-        start = make(parts.name, [series], parts.options, gaps=parts.inputs.unit is not None)
+        start = build(parts.name, [series], parts.options, gaps=parts.inputs.unit is not None)
         if proposal is not None:
-            start = start._replace(proposal=make_own_proposal(proposal, series_list))
+            start = start._replace(proposal=build_own_proposal(proposal, series_list))
     return start._replace(proposal=Bootstrap()) if parts.bootstrap and proposal is None else start

@@ -58,10 +58,10 @@ _NEED_MORE = {"lbfgs", "polyak_sgd", "noisy_sgd", "dpsgd"}
 def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
     """Every optimizer of optax that needs a learning rate and gradients, by name."""
     return {
-        name: made
-        for name, made in vars(optax).items()
-        if inspect.isfunction(made)
-        and next(iter(inspect.signature(made).parameters), None) == "learning_rate"
+        name: optimizer
+        for name, optimizer in vars(optax).items()
+        if inspect.isfunction(optimizer)
+        and next(iter(inspect.signature(optimizer).parameters), None) == "learning_rate"
         and not name.startswith(("_", "scale_by_"))
         and name not in _NEED_MORE
     }
@@ -161,7 +161,7 @@ class Settings:
         _try(self.transformation(), self.optimizer)
 
     @classmethod
-    def make(cls, options: Mapping[str, Any]) -> Settings:
+    def from_options(cls, options: Mapping[str, Any]) -> Settings:
         """Settings from keywords; an unknown one suggests the nearest."""
         known = [one.name for one in dataclasses.fields(cls)]
         for name in options:
@@ -182,12 +182,12 @@ class Settings:
 
     def transformation(self) -> optax.GradientTransformation:
         """The optimizer, with its schedule and clipping."""
-        made = self.optimizer
-        if isinstance(made, str):
-            made = self._named_optimizer()
-        elif not isinstance(made, optax.GradientTransformation):
+        optimizer = self.optimizer
+        if isinstance(optimizer, str):
+            optimizer = self._named_optimizer()
+        elif not isinstance(optimizer, optax.GradientTransformation):
             raise InputError(
-                f"The optimizer is {made!r}, but a name ('adam') or an optax transformation (optax.adam(0.01)) is "
+                f"The optimizer is {optimizer!r}, but a name ('adam') or an optax transformation (optax.adam(0.01)) is "
                 "wanted."
             )
         elif self.schedule != "constant" or self.schedule_options or self.optimizer_options:
@@ -198,8 +198,8 @@ class Settings:
         if self.rates not in RATES:
             raise InputError(f"There are no rates {self.rates!r}. {nearest(self.rates, RATES)}")
         if self.rates != "equal":
-            made = optax.chain(made, RATES[self.rates]())
-        return made if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), made)
+            optimizer = optax.chain(optimizer, RATES[self.rates]())
+        return optimizer if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), optimizer)
 
     def as_data(self) -> dict[str, Any]:
         """What goes into config.json."""
@@ -215,17 +215,17 @@ class Settings:
             raise InputError(f"There is no optimizer {self.optimizer!r}. {nearest(self.optimizer, known)}")
         if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < math.inf):
             raise InputError(f"The learning rate must be a positive number, but got {self.learning_rate!r}.")
-        made = known[self.optimizer]
-        _check_options(self.optimizer, made, self.optimizer_options)
-        return _call(self.optimizer, made, {"learning_rate": self._rate(), **self.optimizer_options})
+        optimizer = known[self.optimizer]
+        _check_options(self.optimizer, optimizer, self.optimizer_options)
+        return _call(self.optimizer, optimizer, {"learning_rate": self._rate(), **self.optimizer_options})
 
     def _rate(self) -> Any:
         if self.schedule == "constant" and not self.schedule_options:
             return self.learning_rate
         if self.schedule not in SCHEDULES:
             raise InputError(f"There is no schedule {self.schedule!r}. {nearest(self.schedule, SCHEDULES)}")
-        made = SCHEDULES[self.schedule]
-        _check_options(self.schedule, made, self.schedule_options)
+        function = SCHEDULES[self.schedule]
+        _check_options(self.schedule, function, self.schedule_options)
         options: dict[str, Any] = {
             "constant": {"value": self.learning_rate},
             "cosine": {"init_value": self.learning_rate, "decay_steps": self.steps},
@@ -242,7 +242,7 @@ class Settings:
                 "decay_steps": max(2, self.steps),
             },
         }[self.schedule]
-        return _call(self.schedule, made, options | dict(self.schedule_options))
+        return _call(self.schedule, function, options | dict(self.schedule_options))
 
 
 @dataclass(frozen=True)
@@ -314,15 +314,15 @@ def _require_whole(name: str, value: Any, least: int, most: int | None = None) -
         raise InputError(f"{name} must be a whole number, at least {least}{limit}, but got {value!r}.")
 
 
-def _check_options(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    known = [one for one in inspect.signature(made).parameters if one != "learning_rate"]
+def _check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    known = [one for one in inspect.signature(function).parameters if one != "learning_rate"]
     for option in options:
         if option not in known:
             raise InputError(f"{name} has no option {option!r}. {nearest(option, known)}")
 
 
-def _call(name: str, made: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+def _call(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
     try:
-        return made(**options)
+        return function(**options)
     except (TypeError, ValueError) as error:
-        raise InputError(f"optax cannot make {name} with {dict(options)}: {error}. Change its options.") from error
+        raise InputError(f"optax cannot build {name} with {dict(options)}: {error}. Change its options.") from error

@@ -107,37 +107,37 @@ def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, b
     )
 
 
-def outcome_of(
+def batch_outcome(
     objective: Objective,
     learned: Modules,
     rest: Modules,
     buckets: Buckets,
     bucket: Int[Array, ""],
-    places: Int[Array, "seeds series"],
+    indices: Int[Array, "seeds series"],
     keys: KeyArray[Array, " seeds"],
 ) -> Outcome:
     """The outcome of each seed's batch, which is of one bucket."""
 
     def of_bucket(data: Series) -> Outcome:
-        def one(learned: Modules, places: Int[Array, " series"], key: Key) -> Outcome:
-            batch = jax.tree.map(lambda array: array[places], data)
+        def one(learned: Modules, indices: Int[Array, " series"], key: Key) -> Outcome:
+            batch = jax.tree.map(lambda array: array[indices], data)
             return bound_and_gradients(objective, learned, rest, batch, key=key)
 
-        return over_seeds(one, learned, places, keys)
+        return map_over_seeds(one, learned, indices, keys)
 
     if len(buckets) == 1:
         return of_bucket(buckets[0])
     return jax.lax.switch(bucket, [partial(of_bucket, data) for data in buckets])
 
 
-def shared_by_devices(outcome: Outcome) -> Outcome:
+def mean_over_devices(outcome: Outcome) -> Outcome:
     """The mean over the devices, each of which had its part of the places."""
     # One message between the devices is much cheaper than one for each array.
     flat, restore = ravel_pytree(outcome)
     return restore(jax.lax.pmean(flat, DEVICES))
 
 
-def over_seeds(function: Callable[..., Any], learned: Any, *others: Any) -> Any:
+def map_over_seeds(function: Callable[..., Any], learned: Any, *others: Any) -> Any:
     """The function of every seed's arguments, which have the seeds in front.
 
     With few parameters all seeds go side by side. With networks one goes after the other: multiplications by the
@@ -166,7 +166,7 @@ def _numbers(tree: Any) -> list[Array]:
     return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
-def make_chunk(
+def build_chunk(
     objective: Objective,
     optimizer: optax.GradientTransformation,
     static: Modules,
@@ -211,7 +211,7 @@ def make_chunk(
         fixed: Modules,
         data: Buckets,
         buckets: Int[Array, " chunk"],
-        places: Int[Array, "chunk seeds series"],
+        indices: Int[Array, "chunk seeds series"],
         seeds: Int[Array, " seeds"],
         count: Int[Array, ""],
     ) -> tuple[State, Sums]:
@@ -221,16 +221,16 @@ def make_chunk(
         def body(number: Int[Array, ""], carried: tuple[State, Sums]) -> tuple[State, Sums]:
             state, sums = carried
             step = state.step
-            outcome = outcome_of(
+            outcome = batch_outcome(
                 objective,
                 state.learned,
                 rest,
                 data,
                 buckets[number],
-                places[number],
+                indices[number],
                 jax.vmap(lambda key: jax.random.fold_in(key, step))(keys),
             )
-            outcome = shared_by_devices(outcome) if mesh.size > 1 else outcome
+            outcome = mean_over_devices(outcome) if mesh.size > 1 else outcome
             learned, optimizer_state, average, now = jax.vmap(update, in_axes=(0, 0, 0, 0, None))(
                 state.learned, state.optimizer, state.average, outcome, step
             )
@@ -251,6 +251,6 @@ def make_chunk(
         zero = Sums(*[jnp.zeros(len(seeds), dtype)] * 7)
         return jax.lax.fori_loop(0, count, body, (state, zero))
 
-    everywhere, divided = PartitionSpec(), PartitionSpec(None, None, DEVICES)
-    specs = everywhere, everywhere, everywhere, everywhere, divided, everywhere, everywhere
+    replicated, divided = PartitionSpec(), PartitionSpec(None, None, DEVICES)
+    specs = replicated, replicated, replicated, replicated, divided, replicated, replicated
     return compiled(chunk, mesh, specs)

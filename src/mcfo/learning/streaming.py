@@ -26,7 +26,7 @@ from jaxtyping import Array, Bool, Float, Int
 from mcfo.data.npz import load_arrays, write_npz
 from mcfo.errors import InputError, PartlyMissingError
 from mcfo.gradients.replay import Lane, Replay, Taken
-from mcfo.inference.quantiles import LEVELS, Summary, checked_levels
+from mcfo.inference.quantiles import LEVELS, Summary, check_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
 from mcfo.learning.settings import Learning
 from mcfo.models.base import Model
@@ -116,21 +116,21 @@ def init(
             raise InputError("Nothing is left to learn: every parameter is fixed. Fix fewer of them.")
         optimizer = learning.transformation().init(learned)  # pyright: ignore[reportArgumentType]
 
-    def begin(key: Key, apart: bool) -> FilterState:
+    def first_state(key: Key, apart: bool) -> FilterState:
         mask = jnp.ones(dimensions if apart else 1, bool)
         frame = _frame(proposal, jnp.zeros(dimensions), mask, given, jnp.zeros((), jnp.int32))
         fit = check_fit(model, proposal, frame)
         return take_step(sampler, model, proposal, None, frame, step_keys(key, frame), fit.initial).state
 
     try:
-        shapes, apart = eqx.filter_eval_shape(begin, key, True), True
+        shapes, apart = eqx.filter_eval_shape(first_state, key, True), True
     except PartlyMissingError:
-        shapes, apart = eqx.filter_eval_shape(begin, key, False), False
+        shapes, apart = eqx.filter_eval_shape(first_state, key, False), False
     empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     zero = jnp.zeros((), jnp.int32)
     plain = all(map(eqx.is_array, jax.tree.leaves((modules, sampler, optimizer))))
     return State(
-        modules, empty, zero, key, optimizer, zero, sampler, checked_levels(levels), learning, dimensions, apart, plain
+        modules, empty, zero, key, optimizer, zero, sampler, check_levels(levels), learning, dimensions, apart, plain
     )
 
 
@@ -171,13 +171,13 @@ def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) ->
         gradients = _gradients(state, values, mask, inputs, outcome, first)
         return outcome.state, outcome.record, gradients
 
-    def begin() -> tuple[FilterState, Record, Any]:
+    def first_outcome() -> tuple[FilterState, Record, Any]:
         return after(take_step(state.sampler, model, proposal, None, frame, keys, fit.initial), True)
 
-    def go_on() -> tuple[FilterState, Record, Any]:
+    def next_outcome() -> tuple[FilterState, Record, Any]:
         return after(take_step(state.sampler, model, proposal, state.filter, frame, keys, fit.step), False)
 
-    filtered, record, gradients = jax.lax.cond(state.time == 0, begin, go_on)
+    filtered, record, gradients = jax.lax.cond(state.time == 0, first_outcome, next_outcome)
     levels = jnp.asarray(state.levels, float)
     summary = Summary.of(filtered.latents, filtered.log_weights, levels)
     output = Output(summary.mean, summary.quantiles, record.ess, record.log_evidence)
@@ -222,12 +222,12 @@ def _learned(state: State, gradients: Any, wanted: Bool[Array, ""]) -> State:
     new = optax.apply_updates(learned, changes)  # pyright: ignore[reportArgumentType]
     numbers = [leaf for leaf in jax.tree.leaves((gradients, new, optimizer)) if eqx.is_inexact_array(leaf)]
     finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
-    kept = jax.tree.map(
+    accepted = jax.tree.map(
         lambda new, old: jnp.where(wanted & finite, new, old), (new, optimizer), (learned, state.optimizer)
     )
-    modules = eqx.combine(kept[0], rest)
+    modules = eqx.combine(accepted[0], rest)
     skipped = state.skipped + (wanted & ~finite)
-    return eqx.tree_at(lambda s: (s.modules, s.optimizer, s.skipped), state, (modules, kept[1], skipped))
+    return eqx.tree_at(lambda s: (s.modules, s.optimizer, s.skipped), state, (modules, accepted[1], skipped))
 
 
 def _one_row(values: Array, mask: Array, inputs: Any, time: Int[Array, ""]) -> Series:
@@ -286,12 +286,12 @@ def restore(path: str | Path, like: State, *, about: Mapping[str, Any] | None = 
     - `about`: as it was saved.
     """
     arrays = load_arrays(Path(path))
-    found = _as_data(str(arrays.pop("about", "")))
+    saved = _as_data(str(arrays.pop("about", "")))
     wanted = json.loads(_about(like, about))
     for name in wanted:
-        if found.get(name) != wanted[name]:
+        if saved.get(name) != wanted[name]:
             raise InputError(
-                f"{path} holds the state of another stream: {name} was {found.get(name)} and is {wanted[name]}. Give "
+                f"{path} holds the state of another stream: {name} was {saved.get(name)} and is {wanted[name]}. Give "
                 "what the stream began with, or another file."
             )
     restored = fill(_storable(like), arrays, source=str(path))
@@ -316,7 +316,7 @@ def _about(state: State, about: Mapping[str, Any] | None) -> str:
 
 def _as_data(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        data = json.loads(text)
     except ValueError:
-        found = {}
-    return found if isinstance(found, dict) else {}
+        data = {}
+    return data if isinstance(data, dict) else {}

@@ -19,11 +19,11 @@ from mcfo.errors import InputError
 from mcfo.gradients.backward import Reverse
 from mcfo.gradients.rules import DEVICES
 from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores
-from mcfo.learning.devices import choose_devices, everywhere, make_mesh
+from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.parameters import Modules, finite_or_none, named_arrays, split
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
-from mcfo.learning.step import State, compiled, make_chunk, over_seeds
+from mcfo.learning.step import State, build_chunk, compiled, map_over_seeds
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
 from mcfo.smc.compatibility import check_arguments
@@ -67,11 +67,11 @@ class Trainer:
         counts = tuple(len(batch.observations) for batch in self.data)
         self._batches = Batches(counts, settings.batch, settings.seeds)
         self.devices = choose_devices(settings.devices, self._batches.size)
-        self._mesh = make_mesh(self.devices, DEVICES)
+        self._mesh = build_mesh(self.devices, DEVICES)
         fixed, static = eqx.partition(self._rest, eqx.is_array)
-        self._seeds = everywhere(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
-        self._fixed, self._shared_data = everywhere(self._mesh, fixed), everywhere(self._mesh, self.data)
-        self._chunk = make_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh)
+        self._seeds = replicate_on(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
+        self._fixed, self._shared_data = replicate_on(self._mesh, fixed), replicate_on(self._mesh, self.data)
+        self._chunk = build_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh)
         self._validate = None if self.validation is None else self._make_validation(self.validation, static)
         self._watch = None if watch is None else _make_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
@@ -96,11 +96,11 @@ class Trainer:
 
     def start(self) -> State:
         """Before the first update."""
-        return self.place(State.start(self._learned, self._optimizer, len(self.settings.seeds)))
+        return self.replicate(State.start(self._learned, self._optimizer, len(self.settings.seeds)))
 
-    def place(self, state: State) -> State:
+    def replicate(self, state: State) -> State:
         """A state where the devices look for it."""
-        return everywhere(self._mesh, state)
+        return replicate_on(self._mesh, state)
 
     def is_due(self, state: State) -> bool:
         """Whether there are validation data, and it is their turn."""
@@ -118,10 +118,10 @@ class Trainer:
         step, settings = int(state.step), self.settings
         count = min(settings.log_every - step % settings.log_every, settings.steps - step)
         buckets = np.zeros(settings.log_every, np.int32)
-        places = np.zeros((settings.log_every, len(settings.seeds), self._batches.size), np.int32)
-        buckets[:count], places[:count] = self._batches(step, count)
+        indices = np.zeros((settings.log_every, len(settings.seeds), self._batches.size), np.int32)
+        buckets[:count], indices[:count] = self._batches(step, count)
         state, sums = self._chunk(
-            state, self._fixed, self._shared_data, buckets, places, self._seeds, np.asarray(count, np.int32)
+            state, self._fixed, self._shared_data, buckets, indices, self._seeds, np.asarray(count, np.int32)
         )
         sums = jax.tree.map(np.asarray, sums)
         looks = settings.watch_every is None or int(state.step) % settings.watch_every == 0
@@ -129,8 +129,8 @@ class Trainer:
         skipped = np.asarray(state.skipped)
         learns_phi = bool(jax.tree.leaves(self._learned.proposal)) and self.objective.phi is not None
         lines = []
-        for place, seed in enumerate(settings.seeds):
-            now = jax.tree.map(lambda array, place=place: float(array[place]), sums)
+        for index, seed in enumerate(settings.seeds):
+            now = jax.tree.map(lambda array, index=index: float(array[index]), sums)
             line: Line = {
                 "seed": seed,
                 "step": step + count,
@@ -139,10 +139,10 @@ class Trainer:
                 "ess": _ratio(now.ess, now.steps),
                 "grad_norm_theta": _ratio(now.norm_theta, now.updates),
                 "grad_norm_phi": _ratio(now.norm_phi, now.updates) if learns_phi else None,
-                "skipped": int(skipped[place]),
+                "skipped": int(skipped[index]),
             }
             if watched:
-                line["watched"] = {name: finite_or_none(values[place]) for name, values in watched.items()}
+                line["watched"] = {name: finite_or_none(values[index]) for name, values in watched.items()}
             lines.append(line)
         return state, lines
 
@@ -165,16 +165,16 @@ class Trainer:
                 jnp.where(better, 0, state.stale + 1),
             ),
         )
-        state = self.place(state)
-        found = [
+        state = self.replicate(state)
+        scored = [
             {
                 **line,
-                "validation_nll_per_step": finite_or_none(nll[place]),
-                "validation_ess": finite_or_none(ess[place]),
+                "validation_nll_per_step": finite_or_none(nll[index]),
+                "validation_ess": finite_or_none(ess[index]),
             }
-            for place, line in enumerate(lines)
+            for index, line in enumerate(lines)
         ]
-        return state, found
+        return state, scored
 
     def score(self, lines: list[Line]) -> float:
         """By which the best checkpoint is known: the mean over the seeds of the validation NLL; infinite if one has
@@ -185,7 +185,7 @@ class Trainer:
     def best_score(self, lines: list[Line]) -> float:
         """The lowest score among the lines of a run."""
         count = len(self.settings.seeds)
-        scores = [self.score(lines[place : place + count]) for place in range(0, len(lines), count)]
+        scores = [self.score(lines[index : index + count]) for index in range(0, len(lines), count)]
         return min(scores, default=math.inf)
 
     def watch(self, state: State) -> dict[str, np.ndarray]:
@@ -202,8 +202,8 @@ class Trainer:
         chosen = {"best": state.best, "average": state.average, "last": state.learned}[selected]
         data = self.data if self.validation is None else self.validation
         seeds = []
-        for place, seed in enumerate(self.settings.seeds):
-            modules: Modules = eqx.combine(jax.tree.map(lambda array, place=place: array[place], chosen), self._rest)
+        for index, seed in enumerate(self.settings.seeds):
+            modules: Modules = eqx.combine(jax.tree.map(lambda array, index=index: array[index], chosen), self._rest)
             evaluation = evaluate(
                 modules.model,
                 modules.proposal,
@@ -211,9 +211,9 @@ class Trainer:
                 particles=self.evaluation_particles,
                 key=self._evaluation_key(seed),
             )
-            best_step = int(state.best_step[place]) if self.validation is not None else None
+            best_step = int(state.best_step[index]) if self.validation is not None else None
             seeds.append(
-                SeedFit(seed, modules.model, modules.proposal, evaluation, int(state.skipped[place]), best_step)
+                SeedFit(seed, modules.model, modules.proposal, evaluation, int(state.skipped[index]), best_step)
             )
         return Fitted(
             seeds=tuple(seeds),
@@ -233,7 +233,7 @@ class Trainer:
         """NLL per step and mean effective sample size of each seed, with the same random numbers every time."""
         sampler = evaluation_sampler(self.evaluation_particles)
         divides = all(len(batch.observations) % self.devices == 0 for batch in buckets)
-        mesh = self._mesh if divides else make_mesh(1, DEVICES)
+        mesh = self._mesh if divides else build_mesh(1, DEVICES)
 
         def compute(learned: Modules, fixed: Modules, buckets: Buckets, seeds: Array) -> tuple[Array, Array]:
             def one(learned: Modules, seed: Array) -> Float[Array, " 3"]:
@@ -246,15 +246,15 @@ class Trainer:
                     total = total + jnp.stack([jnp.sum(part) for part in parts])
                 return total
 
-            sums = over_seeds(one, learned, seeds)
+            sums = map_over_seeds(one, learned, seeds)
             if mesh.size > 1:
                 sums = jax.lax.psum(sums, DEVICES)
             return -sums[:, 0] / sums[:, 2], sums[:, 1] / sums[:, 2]
 
         whole = PartitionSpec()
         program = compiled(compute, mesh, (whole, whole, PartitionSpec(DEVICES), whole))
-        fixed, data, seeds = (everywhere(mesh, tree) for tree in (self._fixed, buckets, self._seeds))
-        return lambda learned: program(everywhere(mesh, learned), fixed, data, seeds)
+        fixed, data, seeds = (replicate_on(mesh, tree) for tree in (self._fixed, buckets, self._seeds))
+        return lambda learned: program(replicate_on(mesh, learned), fixed, data, seeds)
 
 
 def _ratio(total: float, count: float) -> float | None:
@@ -274,7 +274,7 @@ def _make_watch(
 
     @eqx.filter_jit
     def compiled(learned: Modules, rest: Modules) -> dict[str, Array]:
-        return over_seeds(lambda learned: numbers(eqx.combine(learned, rest)), learned)
+        return map_over_seeds(lambda learned: numbers(eqx.combine(learned, rest)), learned)
 
     return compiled
 

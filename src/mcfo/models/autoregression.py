@@ -134,9 +134,9 @@ class PoissonCounts(MarkovModel):
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         effect = effect_of(self.input_weights, inputs, self.timed)
-        return self.law(jnp.exp(latent if effect is None else latent + effect))
+        return self.distribution(jnp.exp(latent if effect is None else latent + effect))
 
-    def law(self, intensity: Float[Array, " size"]) -> Distribution:
+    def distribution(self, intensity: Float[Array, " size"]) -> Distribution:
         """Of counts with these means."""
         return dist.Poisson(intensity).to_event(1)
 
@@ -161,7 +161,7 @@ class NegativeBinomialCounts(PoissonCounts):
         """r."""
         return jnp.exp(self.log_concentration)
 
-    def law(self, intensity: Float[Array, " size"]) -> Distribution:
+    def distribution(self, intensity: Float[Array, " size"]) -> Distribution:
         return dist.NegativeBinomial2(intensity, self.concentration).to_event(1)
 
 
@@ -185,12 +185,12 @@ class Returns(eqx.Module):
         """Of freedom; None where returns are Gaussian."""
         return None if self.log_excess_degrees is None else 2 + jnp.exp(self.log_excess_degrees)
 
-    def law(self, mean: Float[Array, " size"], latent: Latent) -> Distribution:
-        deviation = jnp.exp(latent / 2)
+    def distribution(self, mean: Float[Array, " size"], latent: Latent) -> Distribution:
+        scale = jnp.exp(latent / 2)
         degrees = self.degrees
         if degrees is None:
-            return dist.Normal(mean, deviation).to_event(1)
-        return dist.StudentT(degrees, mean, deviation * jnp.sqrt((degrees - 2) / degrees)).to_event(1)
+            return dist.Normal(mean, scale).to_event(1)
+        return dist.StudentT(degrees, mean, scale * jnp.sqrt((degrees - 2) / degrees)).to_event(1)
 
 
 class StochasticVolatility(MarkovModel):
@@ -234,7 +234,7 @@ class StochasticVolatility(MarkovModel):
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         effect = effect_of(self.input_weights, inputs, self.timed)
-        return self.returns.law(jnp.zeros_like(latent) if effect is None else effect, latent)
+        return self.returns.distribution(jnp.zeros_like(latent) if effect is None else effect, latent)
 
 
 class LeveragedVolatility(Model):
@@ -289,7 +289,7 @@ class LeveragedVolatility(Model):
         return dist.Normal(mean + scale * self.leverage * shock, scale / jnp.cosh(self.atanh_leverage)).to_event(1)
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
-        return self.returns.law(jnp.zeros_like(latent), latent)
+        return self.returns.distribution(jnp.zeros_like(latent), latent)
 
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
         return latent, observation.astype(latent.dtype) * jnp.exp(-latent / 2)

@@ -84,20 +84,22 @@ def simulate(
         raise ValueError(f"Cannot simulate {steps} steps. Ask for at least one.")
     if inputs is not None and len(inputs) != steps:
         raise ValueError(f"There are {len(inputs)} rows of inputs for {steps} steps. Give one row a step.")
-    path = beginning(model, inputs, jax.random.split(key, steps))
+    path = simulate_from_start(model, inputs, jax.random.split(key, steps))
     return path.latents, path.observations
 
 
 @eqx.filter_jit
-def beginning(model: Model, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
+def simulate_from_start(model: Model, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
     """A path from the model's beginning, with one key for each step."""
     first, rest = jax.tree.map(lambda a: a[0], inputs), jax.tree.map(lambda a: a[1:], inputs)
     start = model.start(first)
     memory, one = _step(model, start, model.initial(start, first), first, keys[0])
-    return jax.tree.map(lambda a, b: jnp.concatenate([a[None], b]), one, continued(model, memory, rest, keys[1:]))
+    return jax.tree.map(
+        lambda a, b: jnp.concatenate([a[None], b]), one, simulate_from_memory(model, memory, rest, keys[1:])
+    )
 
 
-def continued(model: Model, memory: Memory, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
+def simulate_from_memory(model: Model, memory: Memory, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
     """A path from what is remembered of the past, with one key for each step."""
 
     def step(memory: Memory, now_and_key: Any) -> tuple[Memory, Path]:
@@ -110,15 +112,17 @@ def continued(model: Model, memory: Memory, inputs: Any, keys: KeyArray[Array, "
 def _step(model: Model, memory: Memory, prior: Any, inputs: Inputs, key: Key) -> tuple[Memory, Path]:
     latent_key, observation_key = jax.random.split(key)
     latent = prior.sample(latent_key)
-    law = model.emission(memory, latent, inputs)
-    observation = law.sample(observation_key)
-    return model.advance(memory, latent, observation), Path(latent, observation, emission_mean(law, observation))
+    distribution = model.emission(memory, latent, inputs)
+    observation = distribution.sample(observation_key)
+    return model.advance(memory, latent, observation), Path(
+        latent, observation, emission_mean(distribution, observation)
+    )
 
 
-def emission_mean(law: Any, observation: Array) -> Array | None:
+def emission_mean(distribution: Any, observation: Array) -> Array | None:
     """The mean of an emission, where it has one, of the observation's shape."""
     try:
-        mean = law.mean
+        mean = distribution.mean
     except (AttributeError, NotImplementedError):
         return None
     return mean if jnp.shape(mean) == jnp.shape(observation) else None

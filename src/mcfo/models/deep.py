@@ -11,16 +11,16 @@ import numpyro.distributions as dist
 from jaxtyping import Array, Float
 
 from mcfo.models.base import MarkovModel
-from mcfo.networks import MLP, normal, positive, raw_of, rectified
+from mcfo.networks import MLP, normal, positive, raw_scale, rectified
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers
 
 EMISSIONS = ("bernoulli", "gaussian")
-_DEVIATION = 0.3
+_INITIAL_SCALE = 0.3
 """With which deviations of a step begin. Latents are of size one; with larger ones a latent forgets within a step or
 two what it was, and nothing that takes longer to tell, such as a speed, is learned."""
-_TRACE_DEVIATION = 0.05
+_TRACE_SCALE = 0.05
 """Of a trace, as long as the model lives: with a larger one it hides by how much the latest differs from it."""
-_KEPT = 0.7
+_RETAINED = 0.7
 """What a trace keeps of itself at a step."""
 
 
@@ -34,7 +34,7 @@ class DeepMarkov(MarkovModel):
     Sontag (2017).
     """
 
-    initial_law: Float[Array, " twice_latent"]
+    initial_parameters: Float[Array, " twice_latent"]
     transition_network: MLP
     emission_network: MLP
     emission_raw_scale: Float[Array, " dimensions"] | None
@@ -75,34 +75,34 @@ class DeepMarkov(MarkovModel):
         if kind not in EMISSIONS:
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
         of_transition, of_emission = jax.random.split(key)
-        self.initial_law = jnp.concatenate([jnp.zeros(latent), raw_of(jnp.ones(latent))])
+        self.initial_parameters = jnp.concatenate([jnp.zeros(latent), raw_scale(jnp.ones(latent))])
         self.traces = checked_traces(traces, latent)
         network = rectified(latent + self.traces, *transition, 2 * latent, key=of_transition)
-        self.transition_network = begun(network, persistent=persistent, steady=True)
+        self.transition_network = initialize_step(network, persistent=persistent, steady=True)
         network = rectified(latent, *emission, dimensions, key=of_emission)
         self.emission_network = network.with_bias(_for_each(bias, dimensions))
         gaussian = kind == "gaussian"
-        self.emission_raw_scale = raw_of(jnp.ones(dimensions)) if gaussian else None
+        self.emission_raw_scale = raw_scale(jnp.ones(dimensions)) if gaussian else None
         self.center = _for_each(center, dimensions) if gaussian else None
         self.scale = _checked_scale(_for_each(scale, dimensions)) if gaussian else None
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
-        return first_law(self.initial_law, self.traces)
+        return first_distribution(self.initial_parameters, self.traces)
 
     def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
-        return step_law(self.transition_network(memory), memory)
+        return step_distribution(self.transition_network(memory), memory)
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         outputs = self.emission_network(latent[: self.latent_size])
         if self.emission_raw_scale is None or self.center is None or self.scale is None:
             return dist.Bernoulli(logits=outputs).to_event(1)
-        deviations = self.scale * positive(self.emission_raw_scale)
-        return dist.Normal(self.center + self.scale * outputs, deviations).to_event(1)
+        scales = self.scale * positive(self.emission_raw_scale)
+        return dist.Normal(self.center + self.scale * outputs, scales).to_event(1)
 
     @property
     def latent_size(self) -> int:
         """The number of dimensions of z_t, without traces."""
-        return self.initial_law.shape[-1] // 2
+        return self.initial_parameters.shape[-1] // 2
 
 
 def checked_traces(traces: int, latent: int) -> int:
@@ -112,7 +112,7 @@ def checked_traces(traces: int, latent: int) -> int:
     return traces
 
 
-def begun(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
+def initialize_step(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
     """The network of a step's law as it begins, of a model and of its proposal alike: latents stay about where they
     are.
 
@@ -124,34 +124,34 @@ def begun(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
     latent = len(network.layers[-1].weight) // 2
     if persistent and network.carries(latent):
         network = network.with_identity(latent, steady=steady)
-    return network.with_deviations(jnp.full(latent, _DEVIATION), steady=steady)
+    return network.with_scales(jnp.full(latent, _INITIAL_SCALE), steady=steady)
 
 
-def pointed(network: MLP, place: int, count: int, *, kept: int = 0) -> MLP:
+def initialize_reading(network: MLP, index: int, count: int, *, unchanged: int = 0) -> MLP:
     """The network of a law whose first means, so many, begin about where the features from this place on point to,
     positive parts of each, then the negative ones; so many after them stay about where they are."""
     latent = len(network.layers[-1].weight) // 2
-    network = network.with_parts(place, count, kept=kept)
-    return network.with_deviations(jnp.full(latent, _DEVIATION), steady=True)
+    network = network.with_parts(index, count, unchanged=unchanged)
+    return network.with_scales(jnp.full(latent, _INITIAL_SCALE), steady=True)
 
 
-def first_law(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
+def first_distribution(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
     """p or q of z_1, of the outputs of a network or parameters, and of the traces, which begin at zero."""
     return _beside(outputs, jnp.zeros(traces, outputs.dtype))
 
 
-def step_law(outputs: Float[Array, " twice_latent"], memory: Float[Array, " all_latents"]) -> Distribution:
+def step_distribution(outputs: Float[Array, " twice_latent"], memory: Float[Array, " all_latents"]) -> Distribution:
     """p or q of z_t, of the outputs of a network, and of the traces, which follow their latents."""
     latents, traces = jnp.split(memory, [len(outputs) // 2])
-    return _beside(outputs, _KEPT * traces + (1 - _KEPT) * latents[: len(traces)])
+    return _beside(outputs, _RETAINED * traces + (1 - _RETAINED) * latents[: len(traces)])
 
 
 def _beside(outputs: Float[Array, " twice_latent"], traces: Float[Array, " traces"]) -> Distribution:
     if not len(traces):
         return normal(outputs)
     mean, raw = jnp.split(outputs, 2)
-    deviations = jnp.concatenate([positive(raw), jnp.full(len(traces), _TRACE_DEVIATION, raw.dtype)])
-    return dist.Normal(jnp.concatenate([mean, traces]), deviations).to_event(1)
+    scales = jnp.concatenate([positive(raw), jnp.full(len(traces), _TRACE_SCALE, raw.dtype)])
+    return dist.Normal(jnp.concatenate([mean, traces]), scales).to_event(1)
 
 
 def _for_each(value: Numbers, dimensions: int) -> Float[Array, " dimensions"]:

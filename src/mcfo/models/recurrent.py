@@ -84,7 +84,7 @@ class _Recurrent(Model):
         return self.transition(memory, inputs)
 
     def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
-        return raised_normal(self.prior_network(self._state(memory)))
+        return shifted_normal(self.prior_network(self._state(memory)))
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         logits = self.emission_network(memory.output, self._encoded(latent))
@@ -161,7 +161,7 @@ def _lstm(cell: eqx.nn.LSTMCell, memory: Recurrence, *parts: Float[Array, " _"])
     return jax.nn.sigmoid(show) * jnp.tanh(state), state
 
 
-def raised_normal(parameters: Float[Array, " twice_size"], around: Any = 0.0) -> Distribution:
+def shifted_normal(parameters: Float[Array, " twice_size"], around: Any = 0.0) -> Distribution:
     """N(μ, diag σ²) from the outputs of a network: μ, added to what it corrects, then what becomes σ."""
     mean, raw = jnp.split(parameters, 2)
     return dist.Normal(around + mean, jax.nn.softplus(raw + _RAISED)).to_event(1)

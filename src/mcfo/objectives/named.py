@@ -175,7 +175,8 @@ def bootstrap(
 
 
 OBJECTIVES: dict[str, Callable[..., Objective]] = {
-    made.__name__: made for made in (mcfo, elbo, iwae, aesmc, fivo, vsmc, alternating, nasmc, rws, bootstrap)
+    objective.__name__: objective
+    for objective in (mcfo, elbo, iwae, aesmc, fivo, vsmc, alternating, nasmc, rws, bootstrap)
 }
 
 

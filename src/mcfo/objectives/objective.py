@@ -240,5 +240,5 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series,
 def _are_one(objective: Objective) -> bool:
     """Whether phi's surrogate gives theta's gradient too. Not of an accepted sweep, whose latents phi draws anew."""
     theta, phi = objective.theta, objective.phi
-    given = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
-    return given and type(theta.rule) is FilterScore and theta.rule.thins_to is None
+    is_one_step = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
+    return is_one_step and type(theta.rule) is FilterScore and theta.rule.thins_to is None

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float
 
-from mcfo.models.deep import begun, checked_traces, first_law, pointed, step_law
-from mcfo.models.recurrent import raised_normal
+from mcfo.models.deep import checked_traces, first_distribution, initialize_reading, initialize_step, step_distribution
+from mcfo.models.recurrent import shifted_normal
 from mcfo.networks import MLP, rectified, xavier
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
@@ -77,12 +77,12 @@ class Amortized(Proposal):
         room = (min(hidden, default=2 * latent + 1) - 1) // 2
         count = min(len(rows), room, (min(encoder) - 1) // 2)
         if count:
-            kept = min(latent, room) - count if persistent else 0
+            unchanged = min(latent, room) - count if persistent else 0
             self.encoder = self.encoder.with_rows(rows[:count])
-            self.initial_network = pointed(self.initial_network, 0, count)
-            self.step_network = pointed(self.step_network, latent + self.traces, count, kept=kept)
+            self.initial_network = initialize_reading(self.initial_network, 0, count)
+            self.step_network = initialize_reading(self.step_network, latent + self.traces, count, unchanged=unchanged)
         else:
-            self.step_network = begun(self.step_network, persistent=persistent)
+            self.step_network = initialize_step(self.step_network, persistent=persistent)
         self.center, self.scale = (
             jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (center, scale)
         )
@@ -95,12 +95,12 @@ class Amortized(Proposal):
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         features, seen = context
-        return unless_blind(first_law(self.initial_network(features), self.traces), prior, seen)
+        return prior_unless_seen(first_distribution(self.initial_network(features), self.traces), prior, seen)
 
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
         features, seen = context
-        law = step_law(self.step_network(jnp.concatenate([memory, features])), memory)
-        return unless_blind(law, prior, seen)
+        distribution = step_distribution(self.step_network(jnp.concatenate([memory, features])), memory)
+        return prior_unless_seen(distribution, prior, seen)
 
 
 class RecurrentProposal(Proposal):
@@ -158,15 +158,15 @@ class RecurrentProposal(Proposal):
     def _law(self, prior: Any, output: Float[Array, " hidden"], context: Context) -> Distribution:
         features, seen = context
         around = prior.mean if self.residual else 0.0
-        law: Any = raised_normal(self.network(output, features), around)
-        return unless_blind(law, prior, seen)
+        distribution: Any = shifted_normal(self.network(output, features), around)
+        return prior_unless_seen(distribution, prior, seen)
 
 
-def unless_blind(law: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
+def prior_unless_seen(distribution: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
     """The law, or a Gaussian like the prior where nothing was seen."""
     if seen is None:
-        return law
-    deviation = jnp.sqrt(prior.variance)
-    return dist.Normal(jnp.where(seen, law.mean, prior.mean), jnp.where(seen, law.base_dist.scale, deviation)).to_event(
-        1
-    )
+        return distribution
+    scale = jnp.sqrt(prior.variance)
+    return dist.Normal(
+        jnp.where(seen, distribution.mean, prior.mean), jnp.where(seen, distribution.base_dist.scale, scale)
+    ).to_event(1)

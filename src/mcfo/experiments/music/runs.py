@@ -7,7 +7,7 @@ from pathlib import Path
 import jax
 from rich.console import Console
 
-from mcfo.catalogue.registry import make
+from mcfo.catalogue.registry import build
 from mcfo.experiments import pool
 from mcfo.experiments.music.methods import Course, Job, Preset, cost
 from mcfo.experiments.music.problem import Problem
@@ -66,7 +66,7 @@ def learn(
     devices: int = 1,
 ) -> Learned:
     """One run, and its best parameters by the validation split on the test split, with the same keys as all others."""
-    start = make("vrnn", problem.train, {"network_seed": job.seed})
+    start = build("vrnn", problem.train, {"network_seed": job.seed})
     log_every = min(_LOG_EVERY, course.steps)
     fitted = fit(
         start.model,

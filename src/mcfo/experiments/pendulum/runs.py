@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from rich.console import Console
 
-from mcfo.catalogue.registry import make
+from mcfo.catalogue.registry import build
 from mcfo.experiments import pool
 from mcfo.experiments.pendulum.methods import FIRST_RATE, Preset, cost
 from mcfo.experiments.pendulum.motion import motion_foreseen
@@ -62,7 +62,7 @@ def learn(
         return scores(model, proposal, problem.test, problem.gray, particles=preset.evaluation_particles, key=key)
 
     options = {"latent": preset.latent, "traces": preset.traces, "network_seed": seed}
-    start = make("deep", problem.train, options)
+    start = build("deep", problem.train, options)
     every = max(_LOG_EVERY, preset.steps // preset.evaluations // _LOG_EVERY * _LOG_EVERY)
     fitted = fit(
         start.model,
