@@ -73,11 +73,6 @@ def test_groups_of_series_refuse_a_rule_that_compares_them():
         objective.loss(MODEL, PROPOSAL, batch(), key=KEY)
 
 
-def test_a_way_back_is_a_value():
-    with pytest.raises(TypeError, match="backward must be a Backward"):
-        mcfo.objectives.mcfo(5, backward="reverse")
-
-
 def gappy_batch(count):
     """Series with gaps, of different lengths."""
     return stack([data(MODEL, 4 + n % 3, missing=True, seed=n, series_id=n) for n in range(count)])

@@ -166,12 +166,21 @@ def _gradient(
     if isinstance(backward, Accumulated):
         return _over_steps(live, constant, sampler, lanes, batch, key, head=1, size=backward.steps or 1, carries=False)
     assert isinstance(backward, Reverse)
-    window = min(backward.window or batch.observations.shape[1], batch.observations.shape[1])
+    steps, checkpoint = batch.observations.shape[1], backward.checkpoint
+    window = backward.window or steps
 
     def of_group(total: Gradient, group: Series) -> tuple[Gradient, Run]:
-        gradient, run = _over_steps(
-            live, constant, sampler, lanes, group, key, head=window, size=window, checkpoint=backward.checkpoint
-        )
+        if window < steps:
+            gradient, run = _over_steps(
+                live, constant, sampler, lanes, group, key, head=window, size=window, checkpoint=checkpoint
+            )
+        else:
+
+            def surrogate(live: Any) -> tuple[Scalar, Run]:
+                model, proposal = eqx.combine(live, constant)
+                return _whole(sampler, lanes, model, proposal, group, key, checkpoint)
+
+            gradient, run = jax.grad(surrogate, has_aux=True)(live)
         return jax.tree.map(jnp.add, total, gradient), run
 
     zero = jax.tree.map(jnp.zeros_like, live)
@@ -239,9 +248,11 @@ def _over_steps(
         (found, _, contexts), strands = gradient(None, Taken(frames, draws, remaining), strands)
         return (state, strands, jax.tree.map(jnp.add, total, found)), (records, contexts)
 
-    (_, _, total), later = scan_blocks(of_block, (state, strands, total), far, size=size)
-    near_outputs = () if taken is None else ((records, contexts),)
-    records, contexts = _joined((first_record, first_contexts), *near_outputs, later)
+    outputs = [] if taken is None else [(records, contexts)]
+    if len(far[1]):
+        (_, _, total), later = scan_blocks(of_block, (state, strands, total), far, size=size)
+        outputs.append(later)
+    records, contexts = _joined((first_record, first_contexts), *outputs)
     # The contexts were computed once for all steps, outside of the scan; so is their share of the gradient.
     (encoded,) = jax.vjp(lambda live: _encoded(eqx.combine(live, constant)[1], batch), live)[1](contexts)
     return jax.tree.map(jnp.add, total, encoded), source.finish(records)
