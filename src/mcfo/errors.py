@@ -1,4 +1,4 @@
-"""Errors that a user sees, and what they say about an unknown name. Nothing here takes time to import."""
+"""Errors for users, and suggestions for unknown names. This module imports nothing that takes time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class InputError(ValueError):
-    """What the user handed over cannot be used; the message says what came, what was wanted and what to do."""
+    """The user's input cannot be used; the message says what came, what was wanted and what to do."""
 
 
 class OtherRunError(InputError):
-    """A folder holds the beginning of another run than the one that was asked for."""
+    """A folder holds another run than the one that should be resumed."""
 
 
 class PartlyMissingError(ValueError):
@@ -19,11 +19,11 @@ class PartlyMissingError(ValueError):
 
 
 class RunError(RuntimeError):
-    """A run cannot go on; what it kept before is whole, and the message says how to go on."""
+    """A run cannot continue; what it saved is complete, and the message says how to resume."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The nearest known name, if one is near, and all of them."""
+    """Return a sentence with the nearest known name, if one is near, and all known names."""
     known = sorted(known)
     near = difflib.get_close_matches(name, known, 1, 0.5)
     return (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {', '.join(known)}."

@@ -16,10 +16,10 @@ from jaxtyping import Array, Float
 from mcfo.types import Distribution, Key
 
 _LEAST_SCALE = 1e-3
-"""No deviation that a network gives is smaller: a density without bound has no maximum."""
+"""The least standard deviation from a network: an unbounded density has no maximum."""
 _STEADY = 0.3
-"""The size of weights that are to change little at first. With larger ones behind the deviations of a transition, some
-begin so small that a single particle has all the weight, and learning may never recover from that."""
+"""The factor of weights that should initially have little effect. With larger weights some standard deviations of a
+transition are initially so small that one particle has all the weight, and learning may never recover."""
 
 Vector = Float[Array, " size"]
 
@@ -45,7 +45,7 @@ class MLP(eqx.Module):
         self.activation = activation
 
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
-        """The outputs, for inputs in one part or in several."""
+        """Return the outputs, for inputs in one part or in several."""
         first, *others = self.layers
         values = affine(first, *parts)
         for layer in others:
@@ -53,15 +53,15 @@ class MLP(eqx.Module):
         return values
 
     def with_bias(self, bias: Vector) -> MLP:
-        """The same network with another bias in its last layer."""
+        """Return the network with another bias in its last layer."""
         return eqx.tree_at(lambda network: network.layers[-1].bias, self, jnp.asarray(bias, float))
 
     def with_scales(self, scales: Vector, *, steady: bool = False) -> MLP:
-        """The same network, whose outputs are a mean and what becomes deviations, with these deviations to begin with.
+        """Return the network, whose outputs are means and raw scales, with these initial scales.
 
         **Arguments:**
 
-        - `steady`: the inputs change them little at first.
+        - `steady`: whether the inputs initially change them little.
         """
         *_, last = self.layers
         size = len(last.weight) // 2
@@ -69,27 +69,29 @@ class MLP(eqx.Module):
         return network._with_weight(-1, lambda weight: weight.at[size:].multiply(_STEADY if steady else 1.0))
 
     def carries(self, count: int) -> bool:
-        """Whether so many inputs find their way through: the layers are wide enough, and the activation is ReLU."""
-        # Where other inputs are read too, a unit must be left for them.
+        """Whether `count` inputs can be carried through: the layers are wide enough, and the activation is ReLU."""
+        # If there are other inputs, a unit must be left for them.
         least = 2 * count + (self.layers[0].weight.shape[1] > count)
         return self.activation is jax.nn.relu and all(len(layer.weight) >= least for layer in self.layers[:-1])
 
     def with_identity(self, count: int, *, steady: bool = False) -> MLP:
-        """The same network, but its first outputs begin as its first inputs, so many, plus what the other units say.
+        """Return the network with its first `count` outputs initially equal to its first inputs plus the other units.
 
         Two units of each hidden layer carry an input, its positive and its negative part: see `carries`.
 
         **Arguments:**
 
-        - `steady`: the other units say little at first. What goes through the network again and again otherwise grows.
+        - `steady`: whether the other units initially contribute little; otherwise repeated application grows.
         """
         identity = jnp.eye(count, self.layers[0].weight.shape[1])
         return self._with_difference(jnp.concatenate([identity, -identity]), identity, steady=steady)
 
     def with_parts(self, index: int, count: int, *, unchanged: int = 0) -> MLP:
-        """The same network, but its first outputs, so many, begin as the differences of inputs that are positive and
-        negative parts, the inputs from this place on; so many after them as the inputs of their own places; all plus a
-        little of what the other units say."""
+        """Return the network with outputs that initially pass on inputs, plus a small part of the other units.
+
+        The first `count` outputs are the positive parts, at `index` and after it, minus the negative parts, which
+        follow them; the next `unchanged` outputs equal the inputs at the same indices.
+        """
         inputs = self.layers[0].weight.shape[1]
         positives, negatives = jnp.split(jnp.eye(2 * count, inputs, k=index), 2)
         same = jnp.eye(count + unchanged, inputs)[count:]
@@ -97,14 +99,15 @@ class MLP(eqx.Module):
         return self._with_difference(rows, jnp.concatenate([positives - negatives, same]), steady=True)
 
     def with_rows(self, rows: Float[Array, "count inputs"]) -> MLP:
-        """The same network, but its first outputs begin as the positive and the negative parts of the products of these
-        rows with the inputs, once the activation has been applied to them."""
+        """Return the network with first outputs that are initially, after the activation, the positive and the negative
+        parts of the products of these rows with the inputs."""
         return self._carrying(jnp.concatenate([rows, -rows]), len(self.layers))
 
     def _with_difference(
         self, rows: Float[Array, "twice_count inputs"], difference: Float[Array, "count inputs"], *, steady: bool
     ) -> MLP:
-        """First outputs that begin as the first half of what is carried less the second, plus what others say."""
+        """Return the network with first outputs that are the first half of the carried units minus the second, plus the
+        other units."""
         count = len(difference)
         if len(self.layers) == 1:
             # A linear map that is far from the identity lets latents grow without bound.
@@ -115,12 +118,13 @@ class MLP(eqx.Module):
         )
 
     def _carrying(self, rows: Float[Array, "carried inputs"], layers: int) -> MLP:
-        """The same network, but the first units of so many layers carry the products of these rows with the inputs."""
+        """Return the network in which the first units of the first layers carry the products of these rows with the
+        inputs."""
         carried, network = len(rows), self
         for index, layer in enumerate(self.layers[:layers]):
             here = rows if index == 0 else jnp.eye(carried, layer.weight.shape[1])
             network = network._with_weight(index, lambda weight, here=here: weight.at[:carried].set(here))
-            network = eqx.tree_at(lambda n, index=index: n.layers[index].bias, network, replace_fn=_without(carried))
+            network = eqx.tree_at(lambda n, index=index: n.layers[index].bias, network, replace_fn=_zero_first(carried))
         return network
 
     def _with_weight(self, index: int, change: Callable[[Any], Any]) -> MLP:
@@ -128,25 +132,24 @@ class MLP(eqx.Module):
 
 
 def affine(layer: eqx.nn.Linear, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
-    """What a layer makes of inputs in one part or in several."""
+    """Apply a layer to inputs in one part or in several."""
     product = multiply(layer.weight, *parts)
     return product if layer.bias is None else product + layer.bias
 
 
 def multiply(weight: Float[Array, "outputs inputs"], *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
-    """weight @ concatenate(parts). What all particles share is multiplied once for them, if it is a part of its own."""
+    """Return weight @ concatenate(parts). A part that all particles share is multiplied once."""
     ends = list(itertools.accumulate(len(part) for part in parts))
     columns = jnp.split(weight, ends[:-1], axis=1)
-    # Not weight @ part, whose result would have the particles as columns, and would have to be transposed.
+    # Not weight @ part: under vmap its result would have the particles as columns, and would be transposed.
     products = [part @ block.T for block, part in zip(columns, parts, strict=True)]
     return sum(products[1:], start=products[0])
 
 
 def rectified(*sizes: int, key: Key) -> MLP:
-    """A network of these sizes with weights N(0, 2 / inputs), in the last layer N(0, 1 / inputs), and no biases to
-    begin with.
+    """Build a network with initial weights N(0, 2 / inputs), in the last layer N(0, 1 / inputs), and zero biases.
 
-    A signal keeps its size on its way through affine maps and ReLUs. He, Zhang, Ren and Sun (2015).
+    Signals keep their size through affine maps and ReLUs. He, Zhang, Ren and Sun (2015).
     """
     network = MLP(*sizes, key=key)
     keys = jax.random.split(key, len(network.layers))
@@ -161,10 +164,10 @@ def rectified(*sizes: int, key: Key) -> MLP:
 
 
 def xavier(module: Any, *, key: Key) -> Any:
-    """The same networks with weights U(-a, a), a² = 6 / (inputs + outputs), and without biases to begin with.
+    """Return the networks with initial weights U(-a, a), a² = 6 / (inputs + outputs), and zero biases.
 
-    A signal then keeps its size on its way through a layer and back, which the weights of `equinox.nn.Linear`, smaller
-    by √3 or more, do not do. Glorot and Bengio (2010).
+    Signals then keep their size forwards and backwards through a layer; the default weights of `equinox.nn.Linear` are
+    smaller by √3 or more. Glorot and Bengio (2010).
     """
     draw = jax.nn.initializers.glorot_uniform(in_axis=1, out_axis=0)
     leaves, structure = jax.tree.flatten(module)
@@ -176,22 +179,22 @@ def xavier(module: Any, *, key: Key) -> Any:
     return jax.tree.unflatten(structure, drawn)
 
 
-def _without(count: int) -> Callable[[Any], Any]:
+def _zero_first(count: int) -> Callable[[Any], Any]:
     return lambda bias: bias.at[:count].set(0.0)
 
 
 def normal(parameters: Float[Array, " twice_size"]) -> Distribution:
-    """N(μ, diag σ²) from the outputs of a network: μ, then what becomes σ by softplus."""
+    """Return N(μ, diag σ²) from the outputs of a network: μ, then σ before softplus."""
     mean, raw = jnp.split(parameters, 2)
     return dist.Normal(mean, positive(raw)).to_event(1)
 
 
 def positive(raw: Vector) -> Vector:
-    """Deviations from numbers without bounds."""
+    """Return positive scales from unbounded numbers."""
     return jax.nn.softplus(raw) + _LEAST_SCALE
 
 
 def raw_scale(scales: Vector) -> Vector:
-    """What `positive` turns into these."""
+    """Return the inverse of `positive`."""
     above = scales - _LEAST_SCALE
     return above + jnp.log(-jnp.expm1(-above))

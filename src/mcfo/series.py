@@ -20,8 +20,8 @@ _HARMLESS = 0.5
 class Frame(eqx.Module):
     """One step of one series.
 
-    It knows whose step it is (`series_id`) and which (`time`), because random numbers belong to a series and a
-    step: windows, padding and the order in a batch then change nothing.
+    It has the `series_id` and the `time` of the step, because random numbers belong to a series and a step: windows,
+    padding and the order in a batch then change nothing.
     """
 
     observation: Shaped[Array, "*steps dimensions"]
@@ -33,7 +33,7 @@ class Frame(eqx.Module):
     series_id: Int[Array, "*steps"]
 
     def unless_padding(self, new: Any, old: Any) -> Any:
-        """`new` where the step exists, `old` where it is padding."""
+        """Return `new` where the step exists, `old` where it is padding."""
         if self.present is None:
             return new
         present = self.present
@@ -46,11 +46,11 @@ class Series(eqx.Module):
     `observed` is None where nothing is missing, and has one column where steps are missing whole (which any emission
     can leave out, while single dimensions can only be left out of one that factorizes). `length` is None where
     nothing is padding. A *missing* step is one of the model's steps (the latent moves on unseen); a *padded* step does
-    not exist: no particle moves, nothing is weighted or resampled. `series_id` says which series of a data set it is,
-    `start` at which step of that series the first row stands: random numbers follow both.
+    not exist: no particle moves, nothing is weighted or resampled. `series_id` is its number in a data set, and
+    `start` the step of the first row in that series: random numbers depend on both.
 
-    Make one with [`Series.from_values`][], which checks the data. A batch is a `Series` whose arrays have
-    one more axis in front: see [`stack`][].
+    Build one with [`Series.from_values`][], which checks the data. A batch is a `Series` whose arrays have a leading
+    axis over series: see [`stack`][].
     """
 
     observations: Shaped[Array, "steps dimensions"]
@@ -69,7 +69,7 @@ class Series(eqx.Module):
         inputs: Any = None,
         series_id: int = 0,
     ) -> Series:
-        """Reads and checks one series.
+        """Read and check one series.
 
         **Arguments:**
 
@@ -123,7 +123,7 @@ class Series(eqx.Module):
         return self.observations.shape[-2]
 
     def pad(self, steps: int) -> Series:
-        """The same series followed by padding up to `steps`; no likelihood changes."""
+        """Return the series with padding up to `steps`; no likelihood changes."""
         extra = steps - self.steps
         if extra < 0:
             raise ValueError(f"Cannot pad a series of {self.steps} steps to {steps}. Ask for at least {self.steps}.")
@@ -142,25 +142,25 @@ class Series(eqx.Module):
             start=self.start,
         )
 
-    def window(self, begin: int, end: int) -> Series:
-        """The steps from `begin` up to `end`, with the random numbers that they have in the whole series."""
-        if not 0 <= begin < end <= self.steps:
-            raise ValueError(f"There is no window from {begin} to {end} in a series of {self.steps} steps.")
+    def window(self, start: int, end: int) -> Series:
+        """Return the steps from `start` up to `end`, with the random numbers that they have in the whole series."""
+        if not 0 <= start < end <= self.steps:
+            raise ValueError(f"There is no window from {start} to {end} in a series of {self.steps} steps.")
 
         def cut(array):
-            return None if array is None else array[begin:end]
+            return None if array is None else array[start:end]
 
         return Series(
-            observations=self.observations[begin:end],
+            observations=self.observations[start:end],
             observed=cut(self.observed),
             inputs=cut(self.inputs),
-            length=None if self.length is None else jnp.clip(self.length - begin, 0, end - begin),
+            length=None if self.length is None else jnp.clip(self.length - start, 0, end - start),
             series_id=self.series_id,
-            start=self.start + begin,
+            start=self.start + start,
         )
 
     def mask(self) -> Bool[Array, "steps dimensions"]:
-        """True where a value was observed, one flag for each step and dimension, whatever form `observed` has."""
+        """Return True where a value was observed, with one flag for each step and dimension."""
         known = jnp.ones((1, 1), bool) if self.observed is None else self.observed
         present = self.present()
         if present is not None:
@@ -175,14 +175,14 @@ class Series(eqx.Module):
         return np.where(observed, np.asarray(self.observations, np.float64), np.nan)[:steps]
 
     def present(self) -> Bool[Array, " steps"] | None:
-        """True at the steps that exist; None if all do."""
+        """Return True at the steps that exist; None if all do."""
         return None if self.length is None else jnp.arange(self.steps) < self.length
 
     def sanitized(self) -> Series:
-        """The same series with a harmless value in every masked or padded place.
+        """Return the series with a harmless value at every masked or padded index.
 
         Masked terms are multiplied out of likelihoods by a `where`, whose gradient is still NaN if the branch not
-        taken is. So what stands there should be a value that the emission accepts: the first observed one of the same
+        taken is. So masked values should be ones that the emission accepts: the first observed one of the same
         dimension, or 0.5 in a dimension that is never observed (inside the support of every common distribution).
         """
         present = self.present()
@@ -194,13 +194,13 @@ class Series(eqx.Module):
         fill = jnp.where(jnp.any(known, axis=0, keepdims=True), first, _HARMLESS if floating else 1).astype(first.dtype)
         clean = eqx.tree_at(lambda s: s.observations, self, jnp.where(known, self.observations, fill))
         if self.inputs is not None and present is not None:
-            # Not zero: inputs are often time differences, by whose root a scale is multiplied.
+            # Not zero: inputs are often time differences, whose square root multiplies a scale.
             inputs = jnp.where(present[:, None], self.inputs, self.inputs[0])
             clean = eqx.tree_at(lambda s: s.inputs, clean, inputs)
         return clean
 
     def frames(self, contexts: Context) -> Frame:
-        """All steps as one [`Frame`][] whose arrays have the time in front, as `jax.lax.scan` takes them."""
+        """Return all steps as one [`Frame`][] with a leading time axis, for `jax.lax.scan`."""
         steps = self.steps
         return Frame(
             observation=self.observations,
@@ -214,7 +214,7 @@ class Series(eqx.Module):
 
 
 def with_ids(series_list: Sequence[Series]) -> list[Series]:
-    """The same series, checked to fit in one batch, each with its own `series_id`.
+    """Check that the series fit in one batch, and return them, each with its own `series_id`.
 
     Where all have the default id, they get their index in the list; otherwise their ids must differ.
     """
@@ -243,7 +243,7 @@ def with_ids(series_list: Sequence[Series]) -> list[Series]:
 
 
 def stack(series_list: Sequence[Series]) -> Series:
-    """A batch of ragged series: each padded to the longest, with one more axis in front.
+    """Return a batch of ragged series, each padded to the longest, with a leading axis over series.
 
     Series that all have the default `series_id` get their index in the list, so that each has its own random numbers;
     otherwise their ids must differ.

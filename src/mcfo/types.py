@@ -1,4 +1,4 @@
-"""Names for the arrays and objects that every part of the library speaks of."""
+"""Types of the arrays and objects that all parts of the library share."""
 
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -12,13 +12,13 @@ LogWeights: TypeAlias = Float[Array, " particles"]
 Ancestors: TypeAlias = Int[Array, " particles"]
 
 Numbers: TypeAlias = ArrayLike | list[Any] | tuple[Any, ...]
-"""Numbers as people write them: one, an array, or nested lists."""
+"""Numbers as users write them: one number, an array, or nested lists."""
 
 Memory: TypeAlias = Any
-"""What a particle remembers of its past: a pytree of arrays, or None before the first step."""
+"""The memory of a particle: a pytree of arrays, or None before the first step of a Markov model."""
 
 Context: TypeAlias = Any
-"""What a proposal extracted from the observations for one step: a pytree of arrays, or None."""
+"""What a proposal computed from the observations for one step: a pytree of arrays, or None."""
 
 Latent: TypeAlias = Shaped[Array, "*latent"]
 Observation: TypeAlias = Shaped[Array, " dimensions"]
@@ -27,7 +27,7 @@ Inputs: TypeAlias = Float[Array, " inputs"] | None
 
 @runtime_checkable
 class Distribution(Protocol):
-    """What a model or a proposal returns: `numpyro.distributions`, or anything with these two methods."""
+    """The distributions of models and proposals: those of `numpyro`, or any object with these two methods."""
 
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Any: ...
 
@@ -35,5 +35,5 @@ class Distribution(Protocol):
 
 
 def is_known(value: Any) -> bool:
-    """Whether a value can be looked at now: not while JAX traces a function of it."""
+    """Whether the value is concrete, and not being traced by JAX."""
     return not any(isinstance(leaf, Tracer) for leaf in jax.tree.leaves(value))

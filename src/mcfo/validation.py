@@ -1,4 +1,4 @@
-"""Reading numbers that people hand over: what is no table of real numbers is refused, with the place."""
+"""Reading numbers from users: what is not a table of real numbers is refused, with its position."""
 
 import math
 from typing import Any
@@ -8,11 +8,12 @@ import numpy as np
 
 
 def float_dtype() -> np.dtype:
+    """Return the floating-point type of JAX's current precision."""
     return jnp.result_type(float)
 
 
 def read_table(values: Any, name: str) -> np.ndarray:
-    """A finite-rank array of numbers with time in front and one column for each dimension."""
+    """Read an array of numbers with a leading time axis and one column for each dimension."""
     if isinstance(values, np.ma.MaskedArray):
         values = np.ma.filled(values.astype(float), np.nan) if np.ma.is_masked(values) else values.data
     try:
@@ -33,7 +34,7 @@ def read_table(values: Any, name: str) -> np.ndarray:
     if table.ndim != 2:
         raise ValueError(
             f"The {name} have shape {table.shape}, but (steps, dimensions) is wanted, or (steps,) for one "
-            "dimension. Reshape each step to a vector; for several series make one Series each and stack() them."
+            "dimension. Reshape each step to a vector; for several series build one Series each and stack() them."
         )
     if table.size == 0:
         raise ValueError(
@@ -56,7 +57,7 @@ def read_table(values: Any, name: str) -> np.ndarray:
 
 
 def _numbers(table: np.ndarray, name: str) -> np.ndarray:
-    """An array of Python objects as floats; None is NaN."""
+    """Convert an array of Python objects to floats; None is NaN."""
     for index in np.ndindex(table.shape):
         if table[index] is not None and not isinstance(table[index], int | float | np.number):
             raise ValueError(
@@ -67,12 +68,14 @@ def _numbers(table: np.ndarray, name: str) -> np.ndarray:
 
 
 def read_index(value: Any, name: str) -> int:
+    """Read a non-negative number of 31 bits."""
     if not hasattr(value, "__index__") or not 0 <= int(value) < 2**31:
         raise ValueError(f"{name} must be a whole number from 0 to 2147483647, but got {value!r}.")
     return int(value)
 
 
 def read_mask(observed: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Read a mask with one flag for each step, or for each step and dimension."""
     mask = np.asarray(observed)
     if mask.dtype != bool:
         raise ValueError(
@@ -90,6 +93,7 @@ def read_mask(observed: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def require_finite(table: np.ndarray, mask: np.ndarray | None, name: str) -> None:
+    """Refuse infinite numbers, except where the mask is False."""
     infinite = np.isinf(table) if mask is None else np.isinf(table) & mask
     if infinite.any():
         row, column = (int(index) for index in np.argwhere(infinite)[0])

@@ -18,7 +18,7 @@ from mcfo.series import Series
 def poisson_counts(
     series_list: list[Series], gaps: bool = False, *, persistence: float = 0.9, scale: float = 0.3
 ) -> Start:
-    """Begins at the logarithm of the mean count; in a column of zeros, of half a count in all."""
+    """Build Poisson counts at the logarithm of the mean count; a column of zeros counts as half a count in all."""
     return Start(PoissonCounts(**_count_arguments(series_list, gaps, persistence, scale)), Bootstrap(), ())
 
 
@@ -30,7 +30,7 @@ def negative_binomial_counts(
     scale: float = 0.3,
     concentration: float | None = None,
 ) -> Start:
-    """As Poisson's; the concentration r begins where half of what the variance has above the mean is its doing."""
+    """Build negative binomial counts; r initially explains half of the excess of the variance over the mean."""
     arguments = _count_arguments(series_list, gaps, persistence, scale)
     if concentration is not None:
         check_between("concentration", concentration, 0.0, math.inf)
@@ -59,7 +59,7 @@ def _count_arguments(series_list: list[Series], gaps: bool, persistence: float, 
 
 
 def check_counts(name: str, values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
-    """Objects to whatever is not 0, 1, 2, ..."""
+    """Return the first value that is not 0, 1, 2, ..."""
     wrong = ~np.isnan(values) & ((values < 0) | (values != np.floor(values)))
     remedy = f"is not a count. The model {name} wants the whole numbers 0, 1, 2, ...; use another model."
     return Impossible.first(wrong, remedy)
@@ -78,7 +78,7 @@ def stochastic_volatility(
     degrees: float = 8.0,
     leverage: float | None = None,
 ) -> Start:
-    """Begins at the logarithm of the mean square, since the returns of the model have mean zero."""
+    """Build stochastic volatility at the logarithm of the mean square, since returns have mean zero."""
     check_between("persistence", persistence, -1.0, 1.0)
     check_between("scale", scale, 0.0, math.inf)
     check_between("degrees", degrees, 2.0, math.inf)
@@ -106,7 +106,7 @@ def stochastic_volatility(
     check_between("leverage", leverage, -1.0, 1.0)
     if inputs:
         raise InputError(
-            "The model stochastic-volatility takes either inputs or leverage, not both: what follows a return would "
-            "have to know the inputs of its day. Leave out --inputs, or leverage."
+            "The model stochastic-volatility takes either inputs or leverage, not both: the step after a return "
+            "does not know its inputs. Leave out --inputs, or leverage."
         )
     return Start(LeveragedVolatility(leverage=leverage, **arguments), Bootstrap(), ())

@@ -1,4 +1,4 @@
-"""Where learning begins, and what the models of the catalogue look at in the data."""
+"""The data as the models of the catalogue read them: pooled values, regressions on inputs, checks."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mcfo.validation import float_dtype
 
 
 class Start(NamedTuple):
-    """Where learning begins.
+    """The start of a fit: an initialized model and its proposal.
 
-    - `fixed`: the dotted paths of what is not learned, such as "model.initial_mean".
-    - `chosen`: options that were not given and that the data decided.
+    - `fixed`: the dotted paths of parameters that are not learned, such as "model.initial_mean".
+    - `chosen`: options that the data decided.
     """
 
     model: Model
@@ -30,7 +30,7 @@ class Start(NamedTuple):
 
 
 class Impossible(NamedTuple):
-    """A value that a model cannot explain, whatever its parameters are: where it stands, and what is wrong with it."""
+    """A value that a model cannot explain, whatever its parameters are: its position, and what is wrong with it."""
 
     step: int
     column: int
@@ -38,7 +38,7 @@ class Impossible(NamedTuple):
 
     @classmethod
     def first(cls, wrong: np.ndarray, text: str) -> Impossible | None:
-        """Of a series, where (steps, columns) says what is wrong; None where nothing is."""
+        """Return the first value that is marked as wrong in (steps, columns), or None."""
         if not wrong.any():
             return None
         step, column = np.argwhere(wrong)[0]
@@ -46,7 +46,7 @@ class Impossible(NamedTuple):
 
 
 class Widths(tuple[int, ...]):
-    """Units of the layers of a network, on the command line 64,32."""
+    """The widths of the layers of a network; on the command line, 64,32."""
 
     def __new__(cls, given: str | Iterable[int]) -> Widths:
         widths = super().__new__(cls, (int(one) for one in (given.split(",") if isinstance(given, str) else given)))
@@ -56,7 +56,7 @@ class Widths(tuple[int, ...]):
 
 
 def observed(series_list: list[Series]) -> np.ndarray:
-    """All series below each other; each column has a known value."""
+    """Concatenate the values of all series; every column must have an observed value."""
     if not series_list:
         raise InputError("There are no series to build a model for. Give at least one.")
     sizes = sorted({series.observations.shape[1] for series in series_list})
@@ -75,18 +75,18 @@ def observed(series_list: list[Series]) -> np.ndarray:
 
 
 def require_steps(series_list: list[Series]) -> None:
-    """Refuses series from which nothing can be learned about how one step follows another."""
+    """Refuse data in which no series has two steps."""
     if all(len(series.values()) < 2 for series in series_list):
         count = len(series_list)
         came = "The series has a single row" if count == 1 else f"Each of the {count} series has a single row"
         raise InputError(
             f"{came}, but a model of time needs two or more. Give more rows; if the rows of one series were taken for "
-            "many, name the column that tells series apart."
+            "many, name the column that identifies the series."
         )
 
 
 def exogenous(series_list: list[Series], gaps: bool) -> int:
-    """How many inputs there are beside the time since the step before."""
+    """Return the number of inputs besides the time since the previous step."""
     counts = {0 if one.inputs is None else one.inputs.shape[-1] for one in series_list}
     if len(counts) > 1:
         raise InputError(f"The series have different numbers of inputs: {sorted(counts)}. Give all of them the same.")
@@ -94,8 +94,10 @@ def exogenous(series_list: list[Series], gaps: bool) -> int:
 
 
 def regressed(series_list: list[Series], count: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """All values below each other without what the last `count` inputs explain by least squares, and by which weights,
-    (dimensions, inputs), or None without inputs."""
+    """Regress the pooled values on the last `count` inputs by least squares.
+
+    Return the residuals, and the weights, (dimensions, inputs), or None without inputs.
+    """
     values = observed(series_list)
     if not count:
         return values, None
@@ -107,13 +109,14 @@ def regressed(series_list: list[Series], count: int) -> tuple[np.ndarray, np.nda
         if there.sum() > 2 * design.shape[1]:
             weights[column] = np.linalg.lstsq(design[there], values[there, column], rcond=None)[0][1:]
     rest = values - inputs @ weights.T
-    # Where inputs explain all, the noise begins small, not at nothing.
+    # Where inputs explain everything, the residuals would be zero, and no variance may be.
     flat = np.nanstd(rest, axis=0) < 1e-6 * np.nanstd(values, axis=0)
     return np.where(flat, values, rest), np.where(flat[:, None], 0.0, weights)
 
 
 def check_between(name: str, value: float, low: float, high: float) -> None:
-    # As the model will hold it: 1 - 1e-9 is 1 in float32.
+    """Refuse the value of an option outside the open interval."""
+    # Rounded as in the model: 1 - 1e-9 is 1 in float32.
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.asarray(value).astype(float_dtype()))
     if not low < rounded < high:

@@ -23,9 +23,10 @@ def linear_gaussian(
     signal: float = 0.5,
     latent: int | None = None,
 ) -> Start:
-    """A hidden autoregression in each dimension, seen through noise; `signal` is its share of the data's variance.
+    """Build a noisy hidden autoregression in each dimension; `signal` is its share of the data's variance.
 
-    With `latent`, so many hidden ones that all columns share, begun at the principal components of the data.
+    With `latent`, that number of hidden autoregressions is shared by all columns, and initialized at the principal
+    components of the data.
     """
     check_between("persistence", persistence, -1.0, 1.0)
     check_between("signal", signal, 0.0, 1.0)
@@ -59,15 +60,15 @@ def _factors(
     signal: float,
     latent: int,
 ) -> Start:
-    """Hidden autoregressions of variance one, and how much of each is in each column."""
+    """Build hidden autoregressions of variance one, with loadings in each column."""
     if not 1 <= latent <= 1000:
         raise InputError(f"The option latent must lie from 1 to 1000, but got {latent}.")
     scale = np.sqrt(np.nanvar(rest, axis=0))
-    # What is missing counts as the mean, which shrinks correlations a little.
+    # Missing values count as the mean, which shrinks correlations a little.
     standard = np.nan_to_num((rest - mean) / scale)
     values, vectors = np.linalg.eigh(standard.T @ standard / len(standard))
     components = (vectors * np.sqrt(np.maximum(values, 0.01)))[:, ::-1]
-    # More hidden ones than columns: the further ones begin small and fade faster, so that they differ.
+    # Beyond the number of columns, further ones are initially smaller and less persistent, so that they differ.
     rounds = 0.3 ** np.arange(-(-latent // len(mean)))
     loadings = np.concatenate([components * factor for factor in rounds], axis=1)[:, :latent]
     matrix = np.diag(np.repeat(persistence / (1 + np.arange(len(rounds))), len(mean))[:latent])
@@ -92,7 +93,7 @@ def local_level(
     initial_mean: float | None = None,
     initial_variance: float | None = None,
 ) -> Start:
-    """A random walk in each dimension, seen through noise: begins at what the differences of the data say of both."""
+    """Build a noisy random walk in each dimension, with variances estimated from the differences of the data."""
     rest, weights, initial, variance = _initial_level(series_list, gaps, initial_mean, initial_variance, signal)
     of_levels, of_noise = np.array([_level_variances(column, signal) for column in rest]).T
     _check_variances(variance, of_levels, of_noise)
@@ -118,7 +119,7 @@ def local_trend(
     initial_mean: float | None = None,
     initial_variance: float | None = None,
 ) -> Start:
-    """A level whose slope is a random walk too; begins at what the second differences of the data say."""
+    """Build a level whose slope is a random walk too, with variances estimated from second differences."""
     rest, weights, initial, variance = _initial_level(series_list, gaps, initial_mean, initial_variance, signal)
     of_levels, of_slopes, of_noise = np.array([_trend_variances(column, signal) for column in rest]).T
     _check_variances(variance, of_levels, of_slopes, of_noise)
@@ -140,7 +141,7 @@ def local_trend(
 
 
 def check_moving(values: np.ndarray) -> None:
-    """Refuses a column that never changes."""
+    """Refuse a column that never changes."""
     for column, (low, high) in enumerate(zip(np.nanmin(values, axis=0), np.nanmax(values, axis=0), strict=True), 1):
         if low == high:
             raise InputError(
@@ -150,17 +151,17 @@ def check_moving(values: np.ndarray) -> None:
 
 
 def _with_proposal(model: LinearGaussian, fixed: tuple[str, ...]) -> Start:
-    """With a proposal that is optimal for where the model begins, and that is learned as the model is."""
+    """Return the model with a proposal that is optimal for its initial parameters, and that is learned too."""
     paths = tuple(f"model.{name}" for name in fixed)
     if model.emission_inputs is None and type(model) is LinearGaussian:
-        # One program, where there would be one for each operation.
+        # Compiled, or each operation would be compiled by itself.
         return Start(model, eqx.filter_jit(AffineGaussian.optimal)(model), paths)
-    # Of the proposal's copy of the model what is fixed in the model is fixed too.
+    # What is fixed in the model is fixed in the proposal's copy of it too.
     return Start(model, LocallyOptimal(model), (*paths, *(f"proposal.model.{name}" for name in fixed)))
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    # Scaled, so that no sum of squares overflows unless the variance does.
+    # Scaled, so that no sum of squares overflows before the variance does.
     scale = np.nanmax(np.abs(values), axis=0)
     scale = np.where(scale > 0, scale, 1.0)
     mean = np.nanmean(values / scale, axis=0) * scale
@@ -183,7 +184,8 @@ def _check_variances(variance: np.ndarray, *parts: np.ndarray) -> None:
 def _initial_level(
     series_list: list[Series], gaps: bool, mean: float | None, variance: float | None, signal: float | None
 ) -> tuple[list[list[np.ndarray]], np.ndarray | None, np.ndarray, np.ndarray]:
-    """The columns, each a list of its series, without what inputs explain; and the law of the first level."""
+    """Return the columns, each a list of series of residuals, the weights of inputs, and mean and variance of the first
+    level."""
     if signal is not None:
         check_between("signal", signal, 0.0, 1.0)
     if variance is not None:
@@ -204,7 +206,7 @@ def _initial_level(
 
 
 def _differences(column: list[np.ndarray], order: int) -> np.ndarray:
-    """Of neighbors in each series, one series after the other, with NaN between two and where one is missing."""
+    """Return the differences within each series, concatenated, with NaN between series and at missing values."""
     parts = [np.concatenate([np.diff(one, order), np.full(order + 1, np.nan)]) for one in column if len(one) > order]
     return np.concatenate(parts) if parts else np.full(1, np.nan)
 
@@ -215,18 +217,18 @@ def _mean(values: np.ndarray) -> float:
 
 
 def _autocovariances(column: list[np.ndarray], order: int) -> tuple[float, list[float]]:
-    """The scale of a column, and the mean products of its scaled differences at lags 0, 1, ..., `order`."""
+    """Return the scale of a column, and the autocovariances of its scaled differences at lags 0, 1, ..., `order`."""
     scale = max(float(np.nanmax(np.abs(one), initial=0.0)) for one in column)
     moved = _differences([one / scale for one in column], order)
     products = [_mean(moved[lag:] * moved[: len(moved) - lag]) for lag in range(order + 1)]
     if products[0] == 0.0:
-        # No two values stand side by side, or all differences vanish: of the variance one cannot know more.
+        # There are no neighboring values, or all differences vanish: only the variance is known.
         products = [max(float(np.nanvar(np.concatenate(column) / scale)), 1e-12)] + [0.0] * order
     return scale, products
 
 
 def _level_variances(column: list[np.ndarray], signal: float | None) -> tuple[float, float]:
-    """Of the walk and of the noise: Var Δx = q + 2 r, and the autocovariance of Δx at lag one is -r."""
+    """Return the variances of walk and noise: Var Δx = q + 2 r, and the autocovariance of Δx at lag one is -r."""
     scale, (total, first) = _autocovariances(column, 1)
     share = float(np.clip(1 + 2 * first / total, 0.05, 0.95)) if signal is None else signal
     with np.errstate(over="ignore"):
@@ -234,13 +236,13 @@ def _level_variances(column: list[np.ndarray], signal: float | None) -> tuple[fl
 
 
 def _trend_variances(column: list[np.ndarray], signal: float | None) -> tuple[float, float, float]:
-    """Of level, slope and noise: the autocovariances of Δ²x are s + 2 q + 6 r, -q - 4 r and r."""
+    """Return the variances of level, slope and noise: the autocovariances of Δ²x are s + 2 q + 6 r, -q - 4 r and r."""
     scale, (total, first, second) = _autocovariances(column, 2)
     if signal is None:
         noise = float(np.clip(second / total, 0.01, 0.16))
         level = float(np.clip(-first / total - 4 * noise, 0.01, 0.45))
     else:
-        # The share of the noise, and the rest in equal parts to what level and slope contribute.
+        # The share of the noise; level and slope contribute equal parts of the rest.
         noise, level = (1 - signal) / 6, signal / 4
     slope = max(1 - 2 * level - 6 * noise, 0.01)
     with np.errstate(over="ignore"):

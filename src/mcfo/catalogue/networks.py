@@ -18,9 +18,9 @@ from mcfo.proposals.amortized import Amortized, RecurrentProposal
 from mcfo.series import Series
 
 _ROWS = 2000
-"""Of which principal components are taken."""
+"""The largest number of rows for principal components."""
 _ROUNDING = 1e-6
-"""The part of a number that float32 does not tell apart, with some room."""
+"""The relative precision of float32, with some margin."""
 
 
 def deep(
@@ -36,8 +36,10 @@ def deep(
     proposal_units: Widths = Widths((32,)),
     network_seed: int = 0,
 ) -> Start:
-    """Begins with an emission whose mean is the data's and a proposal at their principal components; zeros and ones are
-    taken for Bernoulli unless it is said."""
+    """Build a deep model whose emission has the data's mean, with a proposal at their principal components.
+
+    The default emission is Bernoulli for zeros and ones, otherwise Gaussian.
+    """
     if latent < 1:
         raise InputError(f"The option latent must be at least 1, but got {latent}.")
     if not 0 <= traces <= latent:
@@ -49,16 +51,16 @@ def deep(
     dimensions = values.shape[1]
     mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     if kind == "bernoulli":
-        # With half an observation of either kind, so that no pixel begins as certain.
+        # Half an observation of either kind is added, so that no pixel is initially certain.
         count = np.sum(~np.isnan(values), axis=0)
         mean, scale = (mean * count + 0.5) / (count + 1), np.ones(dimensions)
         emission_start = {"bias": np.log(mean / (1 - mean))}
     else:
-        # What differs by rounding alone does not move.
+        # A column that varies by rounding alone counts as constant.
         scale = np.where(spread > _ROUNDING * np.abs(mean), spread, 1.0)
         emission_start = {"center": mean, "scale": scale}
     of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
-    # Compiled, or every draw would be a program of its own.
+    # Compiled, or each operation would be compiled by itself.
     model = eqx.filter_jit(DeepMarkov)(
         dimensions,
         key=of_model,
@@ -86,10 +88,12 @@ def deep(
 
 
 def _principal(values: np.ndarray, center: np.ndarray, scale: np.ndarray, count: int) -> np.ndarray:
-    """The principal components of (values - center) / scale, so many or as many as there are, each of such a length
-    that its products with the rows are of size one. Missing values count as zero."""
+    """Return at most `count` principal components of (values - center) / scale; missing values count as zero.
+
+    They are scaled such that their products with the rows have size one.
+    """
     values = np.nan_to_num((values[:: -(-len(values) // _ROWS)] - center) / scale)
-    # The squares of the rows' own products are the same, and may be fewer.
+    # The Gram matrix of the rows has the same nonzero eigenvalues, and may be smaller.
     tall = len(values) >= values.shape[1]
     squares, vectors = np.linalg.eigh(values.T @ values if tall else values @ values.T)
     directions = []
@@ -101,13 +105,14 @@ def _principal(values: np.ndarray, center: np.ndarray, scale: np.ndarray, count:
 
 
 def check_deep(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
+    """Return the first value that the emission cannot explain, or None."""
     if options.get("emission") != "bernoulli":
         return None
     return check_binary(values, "The emission bernoulli wants these two; use emission=gaussian.")
 
 
 def check_binary(values: np.ndarray, remedy: str) -> Impossible | None:
-    """Objects to values that are neither zero nor one."""
+    """Return the first value that is neither zero nor one, or None."""
     return Impossible.first(~np.isnan(values) & ~np.isin(values, (0, 1)), f"is neither 0 nor 1. {remedy}")
 
 
@@ -125,7 +130,7 @@ def _recurrent(
     proposal: str = "residual",
     network_seed: int = 0,
 ) -> Start:
-    """Begins with an emission whose mean is the data's; a residual proposal begins near the prior."""
+    """Build a recurrent model whose emission has the data's mean; a residual proposal is initially near the prior."""
     for name, value in {"latent": latent, "hidden": hidden, "units": units}.items():
         if value < 1:
             raise InputError(f"The option {name} must be at least 1, but got {value}.")
@@ -133,7 +138,7 @@ def _recurrent(
         raise InputError(f"There is no proposal {proposal!r}. {nearest(proposal, _PROPOSALS)}")
     values = observed(series_list)
     dimensions = values.shape[1]
-    # With half an observation of either kind, so that no key begins as certain.
+    # Half an observation of either kind is added, so that no key is initially certain.
     count = np.sum(~np.isnan(values), axis=0)
     frequencies = (np.nanmean(values, axis=0) * count + 0.5) / (count + 1)
     of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
@@ -155,4 +160,5 @@ srnn = partial(_recurrent, SRNN)
 
 
 def check_recurrent(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
+    """Return the first value that is not binary, or None."""
     return check_binary(values, "The recurrent models want zeros and ones; for real numbers use the model deep.")

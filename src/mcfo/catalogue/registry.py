@@ -1,4 +1,4 @@
-"""Models by name, begun near the data."""
+"""The catalogue: models by name, initialized near the data."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from mcfo.errors import InputError, nearest
 from mcfo.series import Series
 
 LIKELIHOOD: Mapping[str, str] = MappingProxyType({"theta": "fisher-lag-50", "phi": "dreg"})
-"""Rules that ascend the likelihood. The filter score would not do for a few series of a model with a handful of
-parameters: of a local level it knows only the sum of both variances, so that it drifts along what it cannot tell apart.
-The lag bounds the variance over long series, and most models have forgotten by then."""
+"""Rules that ascend the likelihood. The filter score is not enough for few series and a handful of parameters: of a
+local level it identifies only the sum of both variances, and drifts along the rest. The lag bounds the variance over
+long series; most models have forgotten after 50 steps."""
 _WANTED = {int: "a whole number", Widths: "positive whole numbers with commas between them, such as 64,32"}
 
 
@@ -36,16 +36,15 @@ _WANTED = {int: "a whole number", Widths: "positive whole numbers with commas be
 class Entry:
     """A model of the catalogue.
 
-    - `build`: makes it, near the data; the keyword arguments of `build(series, gaps, ...)` are the model's options.
-    - `options`: what each of them means.
-    - `proposal`: what proposes unless one's own is given.
-    - `gaps`: whether it can read the time since the step before as its first input.
+    - `build`: builds it near the data; the keyword arguments of `build(series, gaps, ...)` are the model's options.
+    - `options`: the meaning of each option.
+    - `proposal`: the default proposal.
+    - `gaps`: whether it can read the time since the previous step as its first input.
     - `inputs`: whether it can read other inputs.
-    - `rules`: by which gradients `mcfo fit` learns it, unless one says otherwise; networks learn from many series, by
-      the objective's own.
-    - `rates`: which [rates][mcfo.training.rates] `mcfo fit` learns it with, unless one says otherwise.
-    - `check`: the first value of a series, (steps, columns) with NaN for what is missing, that the model with these
-      options cannot explain; None where it can explain all.
+    - `rules`: the default gradient rules of `mcfo fit`; networks, which have many series, use the objective's own.
+    - `rates`: the default `rates` of [`Settings`][mcfo.Settings] in `mcfo fit`.
+    - `check`: returns the first value of a series, (steps, columns) with NaN where it is missing, that the model with
+      these options cannot explain; None if it can explain all.
     """
 
     summary: str
@@ -59,28 +58,28 @@ class Entry:
     check: Callable[[np.ndarray, Mapping[str, Any]], Impossible | None] = lambda values, options: None
 
     def parameters(self) -> dict[str, inspect.Parameter]:
-        """The options with their types and defaults."""
+        """Return the options with their types and defaults."""
         parameters = inspect.signature(self.build, eval_str=True).parameters
         return {name: one for name, one in parameters.items() if one.kind is one.KEYWORD_ONLY}
 
 
 _HIDDEN = {
-    "persistence": "of the hidden autoregression at first, between -1 and 1",
-    "scale": "deviation of its noise at first",
+    "persistence": "initial persistence of the hidden autoregression, between -1 and 1",
+    "scale": "initial standard deviation of its noise",
 }
 _LEVEL = {
-    "signal": "the state's share of the variance of differences at first; estimated unless given",
-    "initial_mean": "of the first level; the first value unless given",
-    "initial_variance": "of the first level; the variance of the data unless given",
+    "signal": "initial share of the state in the variance of differences; by default estimated",
+    "initial_mean": "mean of the first level; by default the first value",
+    "initial_variance": "variance of the first level; by default that of the data",
 }
 _RECURRENT = {
     "latent": "dimensions of the latent",
     "hidden": "units of the recurrent state",
     "units": "hidden units of the other networks",
     "proposal": "residual (corrects the prior) or plain",
-    "network_seed": "seed of the networks' first weights",
+    "network_seed": "seed of the networks' initial weights",
 }
-_OPTIMAL = "affine Gaussian, optimal at first, learned"
+_OPTIMAL = "affine Gaussian, initially optimal, learned"
 
 CATALOGUE: dict[str, Entry] = {
     "local-level": Entry(
@@ -94,8 +93,8 @@ CATALOGUE: dict[str, Entry] = {
         linear_gaussian,
         {
             "persistence": _HIDDEN["persistence"],
-            "signal": "its share of the variance of the data at first",
-            "latent": "so many hidden ones that all columns share; one for each column unless given",
+            "signal": "its initial share of the variance of the data",
+            "latent": "number of hidden autoregressions that all columns share; by default one for each column",
         },
         _OPTIMAL,
         inputs=True,
@@ -106,8 +105,8 @@ CATALOGUE: dict[str, Entry] = {
         _HIDDEN
         | {
             "tails": "normal or student",
-            "degrees": "of freedom of Student's t at first, more than 2",
-            "leverage": "correlation of a return and the next change of variance at first; none unless given",
+            "degrees": "initial degrees of freedom of Student's t, more than 2",
+            "leverage": "initial correlation of a return and the next change of variance; by default none",
         },
         "bootstrap",
         gaps=True,
@@ -123,25 +122,25 @@ CATALOGUE: dict[str, Entry] = {
         check=partial(check_counts, "poisson-counts"),
     ),
     "negative-binomial-counts": Entry(
-        "counts that scatter more than Poisson's",
+        "counts with more variance than Poisson's",
         negative_binomial_counts,
-        _HIDDEN | {"concentration": "r at first, in variance = mean + mean² / r; estimated unless given"},
+        _HIDDEN | {"concentration": "initial r in variance = mean + mean² / r; by default estimated"},
         "bootstrap",
         gaps=True,
         inputs=True,
         check=partial(check_counts, "negative-binomial-counts"),
     ),
     "deep": Entry(
-        "vectors or pictures, real or binary: networks for all of it",
+        "vectors or images, real or binary: all by networks",
         deep,
         {
-            "emission": "bernoulli or gaussian; by the data unless given",
+            "emission": "bernoulli or gaussian; by default chosen by the data",
             "latent": "dimensions of the latent",
-            "traces": "how many of these have a running mean beside them, which tells of speeds",
+            "traces": "number of latents with a running mean beside them, which reveals speeds",
             "transition_units": "hidden units of the transition's network, layer by layer",
-            "emission_units": "of the emission's network",
-            "encoder_units": "of the proposal's encoder",
-            "proposal_units": "of the proposal's other networks",
+            "emission_units": "hidden units of the emission's network",
+            "encoder_units": "hidden units of the proposal's encoder",
+            "proposal_units": "hidden units of the proposal's other networks",
             "network_seed": _RECURRENT["network_seed"],
         },
         "amortized: networks that read the observation, learned",
@@ -170,14 +169,14 @@ CATALOGUE: dict[str, Entry] = {
 
 
 def entry(name: str) -> Entry:
-    """The entry of this name, or a message with the nearest one."""
+    """Return the entry of this name; an unknown name is refused with the nearest one."""
     if name not in CATALOGUE:
         raise InputError(f"There is no model {name!r}. {nearest(name, CATALOGUE)}")
     return CATALOGUE[name]
 
 
 def check(name: str, series_list: list[Series], options: Mapping[str, Any]) -> None:
-    """Refuses series that a model of the catalogue cannot explain, whatever its parameters are."""
+    """Refuse series that a model of the catalogue cannot explain, whatever its parameters are."""
     refuses = entry(name).check
     for number, series in enumerate(series_list, 1):
         values = series.values()
@@ -192,11 +191,11 @@ def check(name: str, series_list: list[Series], options: Mapping[str, Any]) -> N
 def build(
     name: str, series_list: list[Series], options: Mapping[str, str | float | int], *, gaps: bool = False
 ) -> Start:
-    """Builds a model of the catalogue for these series; options may be text, as they come from a command line.
+    """Build a model of the catalogue for these series; options may be text, as on a command line.
 
     **Arguments:**
 
-    - `gaps`: whether the first input of the series is the time since the step before.
+    - `gaps`: whether the first input of the series is the time since the previous step.
     """
     check(name, series_list, options)
     chosen = CATALOGUE[name]
@@ -216,16 +215,17 @@ def build(
 
 
 def initialize(name: str, data: Table | Series | list[Series], **options: Any) -> Start:
-    """A model of the catalogue with its proposal, begun near the data: what `mcfo fit NAME` begins with.
+    """Build a model of the catalogue with its proposal, initialized near the data, as `mcfo fit NAME` does.
 
         table = mcfo.read_series("series.csv")
-        model, proposal, fixed, _ = mcfo.begin("local-level", table)
-        mcfo.fit(model, proposal, table.series, objective=mcfo.mcfo(50, theta="fisher"), fixed=fixed)
+        model, proposal, fixed, _ = mcfo.initialize("local-level", table)
+        objective = mcfo.objectives.mcfo(50, theta="fisher")
+        mcfo.fit(model, proposal, table.series_list, objective=objective, fixed=fixed)
 
     **Arguments:**
 
-    - `name`: one of those that `mcfo models` lists; its `options` are the model's, as `mcfo models NAME` has them.
-    - `data`: what [`read_series`][] read, of uneven times with the gaps as inputs (`table.with_gaps()`); or series.
+    - `name`: a name that `mcfo models` lists; `mcfo models NAME` lists its `options`.
+    - `data`: a table of [`read_series`][], with gaps as inputs (`table.with_gaps()`) if times are uneven; or series.
     """
     if isinstance(data, Table):
         return build(name, data.series_list, options, gaps=data.unit is not None)
@@ -233,7 +233,7 @@ def initialize(name: str, data: Table | Series | list[Series], **options: Any) -
 
 
 def kind_of(parameter: inspect.Parameter) -> Callable[[Any], Any]:
-    """What an option is, beside None."""
+    """Return the type of an option, besides None."""
     kinds = [kind for kind in typing.get_args(parameter.annotation) if kind is not type(None)]
     return kinds[0] if kinds else parameter.annotation
 
@@ -247,7 +247,9 @@ def _check_inputs(name: str, chosen: Entry, series_list: list[Series], gaps: boo
             f"or one of: {able}."
         )
     if gaps and series_list and not inputs:
-        raise InputError("The time since the step before is to be the first input, but the series have no inputs.")
+        raise InputError(
+            "The first input should be the time since the previous step, but the series have no inputs. Give them."
+        )
     if inputs > int(gaps) and not chosen.inputs:
         able = ", ".join(other for other, one in CATALOGUE.items() if one.inputs)
         raise InputError(f"The model {name} takes no inputs. Leave out --inputs, or use one of: {able}.")

@@ -19,15 +19,15 @@ from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
 
 _PREFIX = "mcfo_own_"
-"""Of the names of modules that are the user's own files."""
+"""The prefix of the names of modules from the user's own files."""
 
 
 class OwnCodeError(InputError):
-    """An error in the user's own file, with its line."""
+    """An error in the user's own file; the message has the line."""
 
 
 def blamed(error: BaseException) -> OwnCodeError | None:
-    """The error, or one that led to it, at its line of the user's own file; None if it came from elsewhere."""
+    """Return the error, or one that led to it, with its line in the user's own file; None if it came from elsewhere."""
     if isinstance(error, OwnCodeError):
         return error
     own = {vars(module).get("__file__") for name, module in sys.modules.items() if name.startswith(_PREFIX)}
@@ -46,7 +46,7 @@ def blamed(error: BaseException) -> OwnCodeError | None:
 
 
 def load_own(reference: str) -> Any:
-    """What `path/to/file.py:Name` names: the file is run as a module, with its folder importable meanwhile.
+    """Load what `path/to/file.py:Name` names; the file is run as a module, and can import from its folder.
 
     A file is run once, so that a model and a proposal of the same file share their classes.
     """
@@ -72,9 +72,9 @@ def load_own(reference: str) -> Any:
 
 
 def build_own(reference: str, series_list: list[Series], proposal_reference: str | None = None) -> Start:
-    """The user's own model and proposal, each a class, an instance or a function of the series.
+    """Build the user's own model and proposal, each a class, an instance or a function of the series.
 
-    The proposal is the one that is named, or the one that the model's function returned, or `Bootstrap()`.
+    The proposal is the named one, or the one that the model's function returned, or `Bootstrap()`.
     """
     built = _build(reference, Model, series_list)
     is_pair = isinstance(built, tuple) and len(built) == 2
@@ -86,7 +86,7 @@ def build_own(reference: str, series_list: list[Series], proposal_reference: str
 
 
 def build_own_proposal(reference: str, series_list: list[Series]) -> Proposal:
-    """The user's own proposal: a class, an instance or a function of the series."""
+    """Build the user's own proposal: a class, an instance or a function of the series."""
     return _checked(reference, _build(reference, Proposal, series_list), Proposal)
 
 
@@ -105,13 +105,13 @@ def _run(path: Path, source: bytes) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, index)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    # Before the file runs: dataclasses look their module up.
+    # Registered before the file runs, because dataclasses look up their module.
     sys.modules[name] = module
     folder = str(path.resolve().parent)
     sys.path.insert(0, folder)
     try:
         with _reporting_errors(path):
-            # Compiled here: the loader would leave a __pycache__ beside the file, and might read an outdated one.
+            # Compiled here, because the loader would write a __pycache__, and might read an outdated one.
             exec(compile(source, index, "exec", dont_inherit=True), vars(module))
     except BaseException:
         del sys.modules[name]
@@ -124,7 +124,7 @@ def _run(path: Path, source: bytes) -> ModuleType:
 
 @contextlib.contextmanager
 def _reporting_errors(path: Path) -> Iterator[None]:
-    """Reports whatever the user's code raises, with the line of the file that did it or led to it."""
+    """Raise any error of the user's code as an OwnCodeError with its line."""
     try:
         yield
     except (Exception, SystemExit) as error:
@@ -139,7 +139,7 @@ def _reporting_errors(path: Path) -> Iterator[None]:
 
 
 def _build(reference: str, wanted: type, series_list: list[Series]) -> Any:
-    """The instance that a reference names, or what the class or the function that it names makes."""
+    """Return the instance that a reference names, or call the class or the function that it names."""
     own = load_own(reference)
     if isinstance(own, wanted):
         return own
@@ -153,7 +153,7 @@ def _build(reference: str, wanted: type, series_list: list[Series]) -> Any:
     try:
         inspect.signature(own).bind(*arguments)
     except ValueError:
-        pass  # what is not written in Python has no signature
+        pass  # code that is not written in Python has no signature
     except TypeError as error:
         remedy = (
             f"A class is constructed without arguments: write a function that takes the list of series and returns "

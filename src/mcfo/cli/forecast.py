@@ -106,12 +106,13 @@ def _forecast(
     from rich.console import Console
     from rich.progress import track
 
-    from mcfo.data.export import LEVELS, write_predictions
+    from mcfo.data.export import write_predictions
     from mcfo.data.piano_rolls import write_midi
     from mcfo.data.run_columns import coming_inputs, read_future
     from mcfo.inference.datasets import build_dataset, write_netcdf
     from mcfo.inference.forecasting import forecast_series as compute
     from mcfo.inference.forecasting import future_arrays
+    from mcfo.inference.quantiles import LEVELS
     from mcfo.learning.saved_runs import load_run
     from mcfo.series import stack
     from mcfo.smc.filter import SMC
@@ -175,6 +176,7 @@ def _forecast(
                 columns=table.columns,
                 mean=mean,
                 quantiles=np.moveaxis(quantiles, 1, 0),
+                levels=LEVELS,
                 image=table.image,
             )
     if kept.plot is not None:

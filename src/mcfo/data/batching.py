@@ -1,4 +1,4 @@
-"""Batches: series of similar lengths together, and which of them an update sees."""
+"""Batching: groups of series of similar lengths, and the series of each update."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from mcfo.errors import InputError
 from mcfo.series import Series, stack, with_ids
 
 Buckets = tuple[Series, ...]
-"""Batches, each of series that are padded to the longest of them."""
+"""Batches of series; those of one batch are padded to the longest of them."""
 
 MOST = 4
-"""Buckets by default, at most: each is a program to compile."""
+"""The largest number of buckets by default: each compiles a program."""
 _ENOUGH = 1.25
-"""Padded steps for each of the data's, with which more buckets are not worth their programs."""
+"""The ratio of padded to actual steps below which more buckets are not worth compiling."""
 _WORTH = 2000
-"""Steps of padding below which one bucket serves."""
+"""The number of padded steps below which one bucket is enough."""
 
 
 def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: int = 1) -> Buckets:
-    """Series as padded batches: from a list, from one series, or as they are where they are batches already.
+    """Return series as padded batches, from a list or one series; batches are returned unchanged.
 
     **Arguments:**
 
-    - `most`: buckets at most; by default up to 4, and no more than pay.
-    - `batch`: series that each must have at least.
-    - `multiple`: what the number of series of each but the last is to be divisible by.
+    - `most`: the largest number of buckets; by default up to 4, if they save enough padding.
+    - `batch`: the least number of series in each bucket.
+    - `multiple`: a divisor of the number of series in each bucket but the last.
     """
     series_list = [data] if isinstance(data, Series) else list(data)
     for index, one in enumerate(series_list):
         if not isinstance(one, Series):
             raise InputError(
-                f"The data hold {type(one).__name__} at place {index}, but series are wanted. Read each series with "
+                f"The data hold {type(one).__name__} at index {index}, but series are wanted. Read each series with "
                 "Series.from_values."
             )
     if series_list and all(one.observations.ndim == 3 for one in series_list):
@@ -48,19 +48,19 @@ def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: 
 
 
 def count_steps(batch: Series) -> int:
-    """The steps of a batch, without padding."""
+    """Return the number of steps of a batch, without padding."""
     series, longest = batch.observations.shape[:2]
     return series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
 
 
 def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> Sequence[int]:
-    """Where to cut a list of increasing lengths, so that least is padded."""
+    """Return where to cut a list of increasing lengths so that padding is least."""
     total, count = int(lengths.sum()), len(lengths)
     limit = MOST if most is None else most
     if most is None and count * int(lengths[-1]) - total < _WORTH:
         return []
     ends = np.append(np.arange(multiple, count, multiple), count)
-    # cost[i]: the padded steps of the first ends[i] series in the groups so far; before[g][i]: where the last begins.
+    # cost[i]: the padded steps of the first ends[i] series in the groups so far; before[g][i]: where the last starts.
     cost = ends * lengths[ends - 1].astype(float)
     cost[ends < batch] = np.inf
     before: list[np.ndarray] = []
@@ -81,11 +81,11 @@ def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> S
 
 
 class Batches:
-    """Batches without replacement: each epoch is a new order of all series, of which the last few that do not fill
-    a batch wait for the next.
+    """Batches without replacement: each epoch is a new order of all series; the last few, which fill no batch, are
+    left out of it.
 
-    A batch is of one bucket. How many of an epoch are, its share of the series decides, rounded at random so that
-    every series is seen equally often; in which order the buckets come is the same for all seeds.
+    Each batch comes from one bucket. The number of batches from a bucket is proportional to its share of the series,
+    randomly rounded so that all series are used equally often. The order of the buckets is the same for all seeds.
     """
 
     def __init__(self, counts: tuple[int, ...], batch: int, seeds: tuple[int, ...]):
@@ -97,7 +97,7 @@ class Batches:
     def __call__(
         self, first: int, steps: int
     ) -> tuple[Int[np.ndarray, " steps"], Int[np.ndarray, "steps seeds batch"]]:
-        """The bucket of each step, and the places in it of the series of each seed."""
+        """Return the bucket of each step, and the indices into it for each seed."""
         batches = [self._at(step) for step in range(first, first + steps)]
         buckets, indices = zip(*batches, strict=True)
         return np.array(buckets, np.int32), np.stack(indices)
@@ -111,7 +111,7 @@ class Batches:
         return bucket, np.stack([self._order(seed, epoch, bucket)[within] for seed in self._seeds])
 
     def _course(self, epoch: int) -> Int[np.ndarray, " updates"]:
-        """The bucket of each update of an epoch."""
+        """Return the bucket of each update of an epoch."""
         if len(self._counts) == 1:
             return np.zeros(self._in_epoch, np.int32)
         random = np.random.default_rng(epoch)
@@ -121,9 +121,9 @@ class Batches:
         return random.permutation(np.repeat(np.arange(len(self._counts)), updates.astype(int)))
 
     def _order(self, seed: int, epoch: int, bucket: int) -> np.ndarray:
-        """The series of a bucket in an order of their own; twice, should its share have been rounded up."""
+        """Return a random order of the series of a bucket, and a second one in case its share was rounded up."""
         if (seed, epoch, bucket) not in self._orders:
-            # The orders of the epoch before are not asked for again.
+            # The orders of earlier epochs are not needed again.
             self._orders = {known: order for known, order in self._orders.items() if known[1] >= epoch - 1}
             random = np.random.default_rng([seed, epoch] if len(self._counts) == 1 else [seed, epoch, bucket])
             orders = [random.permutation(self._counts[bucket]) for _ in range(2)]

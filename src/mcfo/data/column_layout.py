@@ -1,4 +1,4 @@
-"""Tables with named columns: which column is what, and the series in their rows."""
+"""The layout of a table: the role of each column, and the series in its rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TIMES = ("time", "date", "t")
 
 
 class DefaultColumns(NamedTuple):
-    """Names that are known from elsewhere: those of what a model learned from. They are taken where a file has them."""
+    """The names of the columns that a model learned from; they are used if a file has them."""
 
     values: Sequence[str] | None = None
     series: str | None = None
@@ -29,7 +29,7 @@ class DefaultColumns(NamedTuple):
 
 
 class RequestedColumns(NamedTuple):
-    """The columns that were asked for by name; None where none was, so that a usual one may be taken."""
+    """The columns that were requested by name; None where a default may be used."""
 
     values: Sequence[str] | None = None
     series: str | None = None
@@ -38,7 +38,7 @@ class RequestedColumns(NamedTuple):
     defaults: DefaultColumns = DefaultColumns()
 
     def with_defaults(self, names: Sequence[str]) -> RequestedColumns:
-        """With those of the usual names that are among these, and that were not asked for as something else."""
+        """Return the request with those defaults that are among these names and not requested as something else."""
         asked = {self.series, self.time, *(self.values or ()), *(self.inputs or ())}
         free = {name for name in names if name not in asked}
         values, series, time = self.defaults
@@ -50,7 +50,7 @@ class RequestedColumns(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """Where things stand in a row."""
+    """The indices of values, inputs, series and time in a row."""
 
     header: list[str]
     values: list[int]
@@ -60,12 +60,12 @@ class Layout(NamedTuple):
 
     @property
     def indices(self) -> list[int]:
-        """Everything that is read."""
+        """All columns that are read."""
         return [*self.values, *self.inputs, *(one for one in (self.series, self.time) if one is not None)]
 
 
 def choose_columns(path: Path, header: Sequence[str], wanted: RequestedColumns) -> Layout:
-    """Finds the columns that were asked for, and takes those with the usual names for series and times."""
+    """Find the requested columns, and those with the default names of series and times."""
     header = list(header)
     wanted = wanted.with_defaults(header)
 
@@ -82,7 +82,7 @@ def choose_columns(path: Path, header: Sequence[str], wanted: RequestedColumns) 
     for index in taken:
         if taken.count(index) > 1:
             raise InputError(
-                f"The column {header[index]!r} of {path} is asked for twice. A column is a value, an input, the series "
+                f"The column {header[index]!r} of {path} is requested twice. A column is a value, an input, the series "
                 "or the time, and one of them only."
             )
 
@@ -110,7 +110,13 @@ def read_rows(
     unit: str,
     missing: str,
 ) -> RawSeries:
-    """The series in rows of text, each with its number; `unit` is what a row is called, `missing` how one writes it."""
+    """Read the series in numbered rows of text.
+
+    **Arguments:**
+
+    - `unit`: the name of a row in messages: line or row.
+    - `missing`: how a missing value is written, for messages.
+    """
     numbers, driven, owners, elapsed = array("d"), array("d"), array("q"), array("d")
     owner_of: dict[str, int] = {}
     clock, largest = Clock(unit), largest_value()
@@ -137,7 +143,7 @@ def read_rows(
     table = np.frombuffer(numbers).reshape(len(owners), len(layout.values))
     if whole and np.abs(table).max() < 2**31:
         table = table.astype(np.int32)
-    # Stable, so that the rows of a series stay in the order of the file.
+    # A stable sort leaves the rows of a series in the order of the file.
     order = np.argsort(owners, kind="stable")
     ends = np.cumsum(np.bincount(owners))[:-1]
 
@@ -169,14 +175,14 @@ def _input(cell: str, largest: float) -> float:
 
 
 def _number(cell: str, largest: float, missing: str) -> float:
-    """The number in a cell, NaN if it is missing."""
+    """Return the number in a cell, NaN if it is missing."""
     try:
         number = float(cell)
     except ValueError:
         if cell in MISSING:
             return math.nan
         number = None
-    # Python reads 1_000 as a number; in a file it is a slip.
+    # Python reads 1_000 as a number; in a file it is a mistake.
     if number is None or "_" in cell:
         hint = " Write decimals with a point." if re.fullmatch(r"[+-]?\d*,\d+", cell) else ""
         raise ValueError(

@@ -1,4 +1,4 @@
-"""Results in CSV and NPZ files, in long form."""
+"""Export of results to CSV files in long form, and to NPZ files."""
 
 import csv
 import io
@@ -11,7 +11,6 @@ import numpy as np
 from mcfo.data.npz import write_npz
 from mcfo.files import write_atomically
 
-LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
 ENDINGS = (".csv", ".npz")
 
 
@@ -22,31 +21,32 @@ def write_predictions(
     columns: Sequence[str],
     mean: np.ndarray,
     quantiles: np.ndarray,
+    levels: Sequence[float],
     image: tuple[int, int] | None = None,
 ) -> None:
-    """Writes forecasts of several series.
+    """Write forecasts of several series.
 
     A CSV file has a row for each series, step after its end and column: `series,step,column,mean,q05,...,q95`. An NPZ
     file has `mean` (series, steps, dimensions), `quantiles` with one more axis in front, `levels` and `series`;
-    pictures are (height, width) instead of dimensions.
+    images have (height, width) instead of dimensions.
 
     **Arguments:**
 
-    - `mean`: (series, steps, dimensions); `quantiles`: (levels, series, steps, dimensions), at `LEVELS`.
+    - `mean`: (series, steps, dimensions); `quantiles`: (levels, series, steps, dimensions), at `levels`.
     """
     if path.suffix.lower() == ".npz":
         shape = (-1,) if image is None else image
         arrays = {
             "mean": mean.reshape(*mean.shape[:-1], *shape),
             "quantiles": quantiles.reshape(*quantiles.shape[:-1], *shape),
-            "levels": np.array(LEVELS),
+            "levels": np.array(levels),
             "series": np.array([str(name) for name in series]),
         }
         write_npz(path, arrays, compress=image is not None)
         return
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["series", "step", "column", "mean", *(f"q{round(100 * level):02d}" for level in LEVELS)])
+    writer.writerow(["series", "step", "column", "mean", *map(_percent, levels)])
     for index, name in enumerate(series):
         for step in range(mean.shape[1]):
             for number, column in enumerate(columns):
@@ -57,11 +57,11 @@ def write_predictions(
 
 
 def write_summaries(path: Path, dataset: Any) -> None:
-    """Writes a data set of `filter` or `smooth`: a row for each series, step and dimension.
+    """Write a data set of `filter` or `smooth`: a row for each series, step and dimension.
 
     The columns are `series,time,kind,name,observed,mean,q05,...,q95,ess,log_predictive`: the kind is `observation` or
-    `latent`, the name that of a column or `z1`, `z2`, ...; what was not observed is empty. Where it is known when the
-    steps were, a last column `moment` says so.
+    `latent`, the name that of a column or `z1`, `z2`, ...; cells of missing values are empty. If the dates or times of
+    the steps are known, they are in a last column `moment`.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -88,7 +88,7 @@ def write_summaries(path: Path, dataset: Any) -> None:
 
 
 def _texts(moments: np.ndarray) -> np.ndarray:
-    """Dates without digits that say nothing; numbers as they are."""
+    """Format dates without superfluous digits, and numbers as they are."""
     if moments.dtype.kind != "M":
         return np.array([[f"{float(one):.10g}" for one in row] for row in moments])
     known = moments[~np.isnat(moments)]

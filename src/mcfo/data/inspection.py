@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from mcfo.data.tables import Table
 
 _LARGE = 100
-"""From which mean on whole numbers may be measurements."""
+"""The mean from which on whole numbers may be measurements."""
 
 
 class Column(NamedTuple):
-    """One column of values over all series; `notes` are what one should know before one learns from it."""
+    """One column of values over all series; `notes` are facts to know before learning from it."""
 
     name: str
     known: int
@@ -27,7 +27,7 @@ class Column(NamedTuple):
 
 
 class SeriesSummary(NamedTuple):
-    """One series: its steps, those with something missing, the longest run of steps that are missing whole."""
+    """One series: its steps, the incomplete ones, and the longest run of entirely missing steps."""
 
     name: str
     steps: int
@@ -38,7 +38,7 @@ class SeriesSummary(NamedTuple):
 
 
 def describe_columns(table: Table) -> list[Column]:
-    """Each column of values, over all series."""
+    """Summarize each column of values over all series."""
     values = np.concatenate([series.values() for series in table.series_list])
     summaries = []
     for name, column in zip(table.columns, values.T, strict=True):
@@ -68,7 +68,7 @@ def _notes(known: np.ndarray) -> tuple[str, ...]:
 
 
 def describe_series(table: Table) -> list[SeriesSummary]:
-    """Each series."""
+    """Summarize each series."""
     summaries = []
     for index, (name, series) in enumerate(zip(table.names, table.series_list, strict=True)):
         missing = np.isnan(series.values())
@@ -80,13 +80,13 @@ def describe_series(table: Table) -> list[SeriesSummary]:
 
 
 def _longest(flags: np.ndarray) -> int:
-    """The longest run of True."""
+    """Return the length of the longest run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(int), [0]])))
     return int((edges[1::2] - edges[::2]).max(initial=0))
 
 
 def suggestions(columns: list[Column]) -> list[str]:
-    """Models of the catalogue that such columns are made for, the nearest first."""
+    """Return the models of the catalogue that suit these columns, the best first."""
     notes = [set(column.notes) for column in columns]
     if all("zeros and ones" in one for one in notes):
         return ["vrnn", "srnn", "deep"] if len(columns) > 1 else ["poisson-counts"]
@@ -110,12 +110,12 @@ STATISTICS = (
     "autocorrelation",
     "autocorrelation of |x − mean|",
 )
-"""Of a set of series, pooled; the last two at lag 1."""
+"""Statistics of a set of series, pooled; the last two at lag 1."""
 MOST_COLUMNS = 8
 
 
 def statistics(values: np.ndarray) -> np.ndarray:
-    """(..., series, steps, columns) to (..., statistics, columns); NaN stands for what is missing."""
+    """Compute the statistics of (..., series, steps, columns) as (..., statistics, columns); NaN is missing."""
     missing = np.isnan(values)
     with np.errstate(all="ignore"):
         mean = _mean(values)
@@ -137,7 +137,7 @@ def statistics(values: np.ndarray) -> np.ndarray:
 
 
 def _mean(values: np.ndarray) -> np.ndarray:
-    """Over series and steps; NaN where there is nothing."""
+    """Average over series and steps; NaN where there is no value."""
     count = np.sum(~np.isnan(values), axis=(-3, -2))
     return np.nansum(values, axis=(-3, -2)) / np.where(count > 0, count, np.nan)
 

@@ -1,4 +1,4 @@
-"""Observations as JSON lines, and answers to them."""
+"""JSON lines: observations of a stream, and the answers to them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from mcfo.errors import InputError, nearest
 from mcfo.validation import largest_value, too_large
 
 ELAPSED = "elapsed"
-"""In a line: the time since the one before, in the unit of the model."""
+"""The name of the time since the previous line, in the unit of the model."""
 
 
 class Line(NamedTuple):
-    """An observation, NaN for what is missing, and what drives the model with it; None for a model without inputs."""
+    """An observation, with NaN where it is missing, and the inputs; None for a model without inputs."""
 
     values: list[float]
     inputs: list[float] | None
 
 
 def read_line(text: str, columns: Sequence[str], inputs: Sequence[str] = (), *, timed: bool = False) -> Line:
-    """One observation: a number (of one column), an array with one number for each, or an object with the columns'
-    names; null is a missing value, and so is a column that an object does not name.
+    """Read one observation: a number for one column, an array of numbers, or an object by the names of the columns.
+
+    null is a missing value, and so is a column that an object does not name.
 
     **Arguments:**
 
-    - `inputs`: names that an object must have besides.
-    - `timed`: whether the first input is the time since the line before: `elapsed` in an object, one where there is
-      none.
+    - `inputs`: the names of inputs, which an object must have too.
+    - `timed`: whether the first input is the time since the previous line: `elapsed` in an object, by default 1.
     """
     try:
         value = json.loads(text, parse_constant=_refuse)
@@ -56,20 +56,20 @@ def read_line(text: str, columns: Sequence[str], inputs: Sequence[str] = (), *, 
 def _driving(value: Any, names: Sequence[str], *, timed: bool) -> list[float] | None:
     if not names and not timed:
         return None
-    given = value if isinstance(value, dict) else {}
-    numbers = [_number(given.get(ELAPSED, 1.0), ELAPSED)] if timed else []
+    fields = value if isinstance(value, dict) else {}
+    numbers = [_number(fields.get(ELAPSED, 1.0), ELAPSED)] if timed else []
     if timed and not numbers[0] > 0:
-        raise InputError(f"{ELAPSED} is {json.dumps(given[ELAPSED])[:40]}, but time goes on: give a positive number.")
+        raise InputError(f"{ELAPSED} is {json.dumps(fields[ELAPSED])[:40]}, but a positive number is wanted.")
     for name in names:
-        number = _number(given.get(name), name)
+        number = _number(fields.get(name), name)
         if math.isnan(number):
             raise InputError(f"the input {name} is missing: the model reads {', '.join(names)} at every step.")
         numbers.append(number)
     return numbers
 
 
-def _refuse(word: str) -> NoReturn:
-    raise ValueError(f"{word} is no number; write null for what is missing")
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is no number; write null for what is missing")
 
 
 def _number(value: Any, name: str) -> float:
@@ -83,7 +83,7 @@ def _number(value: Any, name: str) -> float:
 
 
 def write_answer(step: int, mean: Any, quantiles: Any, levels: Sequence[float], ess: Any, log_predictive: Any) -> str:
-    """The answer to an observation; what is not finite is null."""
+    """Return the answer to an observation; numbers that are not finite are null."""
     return json.dumps(
         {
             "step": step,

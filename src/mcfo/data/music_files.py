@@ -1,4 +1,4 @@
-"""Data sets of music from files of every kind in which they are passed around, and from the network."""
+"""Data sets of music: piano-rolls in NPZ, pickle, MATLAB, JSON and MIDI files, and downloads."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _INTEGERS = {"b": 1, "i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8":
 
 
 def read_pickle(path: Path) -> Any:
-    """What a pickle of lists, tuples, dicts, strings, whole numbers and numpy's whole numbers holds.
+    """Read a pickle of lists, tuples, dicts, strings, whole numbers and numpy's whole numbers.
 
-    A pickle is a program that may call anything it can import. This reader imports nothing: what stands for a numpy
-    number is replaced by code of ours that makes an int, and every other name is refused before it is called.
+    A pickle is a program that may call anything it can import. This reader imports nothing: constructors of numpy
+    numbers are replaced by code that returns an int, and every other name is refused before it is called.
     """
     content = path.read_bytes()
     try:
@@ -38,7 +38,7 @@ def read_pickle(path: Path) -> Any:
             f"{path} wants to run {error}, which a file of notes has no need for. It was not run, and the file was not "
             "read. Get the file from its source again."
         ) from None
-    # What a damaged pickle makes of the reader's stack has no narrower base.
+    # The errors that a damaged pickle causes have no narrower base.
     except Exception as error:
         raise InputError(f"{path} is damaged, or no pickle ({type(error).__name__}: {error}).") from error
 
@@ -62,7 +62,7 @@ class _Restricted(pickle.Unpickler):
 
 
 class _Integer:
-    """In the place of a numpy dtype: only those of whole numbers."""
+    """Replaces a numpy dtype; only those of whole numbers are accepted."""
 
     def __init__(self, code: Any, *options: Any):
         if not isinstance(code, str) or code.lstrip("<>=|") not in _INTEGERS:
@@ -70,20 +70,20 @@ class _Integer:
         self.code, self.order = code.lstrip("<>=|"), "<"
 
     def __setstate__(self, state: Any) -> None:
-        # (version, byte order, ...): of what numpy keeps, only the order matters to a whole number.
+        # (version, byte order, ...): only the order matters to a whole number.
         if isinstance(state, tuple) and len(state) > 1 and state[1] == ">":
             self.order = ">"
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
-    """In the place of the codec by which newer Pythons write bytes for older ones."""
+    """Replaces the codec by which newer Pythons write bytes for older ones."""
     if not isinstance(text, str) or encoding != "latin1":
         raise _ForbiddenError(f"_codecs.encode with {encoding!r}")
     return text.encode("latin1")
 
 
 def _scalar(kind: Any, content: Any = b"") -> int:
-    """In the place of numpy's maker of scalars."""
+    """Replaces numpy's constructor of scalars."""
     data = content.encode("latin1") if isinstance(content, str) else content
     if not isinstance(kind, _Integer) or not isinstance(data, bytes) or len(data) != _INTEGERS[kind.code]:
         raise _ForbiddenError("numpy.core.multiarray.scalar on something else than a whole number")
@@ -115,7 +115,7 @@ ORIGINALS = {
 
 
 def download(name: str, folder: Path, *, source: str = _SOURCE) -> Path:
-    """Fetches one of `ORIGINALS` into a folder, unless it is there; a file with another content is never kept."""
+    """Download one of `ORIGINALS` into a folder, unless it is there; a file with another content is never saved."""
     original = ORIGINALS[name]
     path = folder / original.file
     if path.exists() and _digest(path.read_bytes()) == original.digest:
@@ -133,7 +133,7 @@ def download(name: str, folder: Path, *, source: str = _SOURCE) -> Path:
     if digest != original.digest:
         raise InputError(
             f"What came for {original.file} is another file: its SHA-256 is {digest}, but {original.digest} is wanted. "
-            "Nothing was kept."
+            "Nothing was saved."
         )
     write_atomically(path, content)
     return path
@@ -144,13 +144,13 @@ def _digest(content: bytes) -> str:
 
 
 _SHARES = (0.6, 0.2, 0.2)
-"""Of the files of a folder that has no folders for the splits."""
+"""The shares of the splits, for a folder without folders for them."""
 MIDI = (".mid", ".midi")
-"""How the names of MIDI files end."""
+"""The endings of MIDI files."""
 
 
 def read_music(path: Path, *, steps_per_quarter: int = 2) -> Splits:
-    """Reads and checks train, valid and test; every problem is an [`InputError`][] with its place.
+    """Read and check train, valid and test; every problem is an [`InputError`][] that says where it is.
 
     | | |
     |---|---|
@@ -162,7 +162,7 @@ def read_music(path: Path, *, steps_per_quarter: int = 2) -> Splits:
 
     **Arguments:**
 
-    - `steps_per_quarter`: of MIDI files; two steps a quarter note are eighths.
+    - `steps_per_quarter`: the steps of a quarter note in MIDI files; two steps are eighths.
     """
     try:
         return checked(_read(path, steps_per_quarter), str(path))
@@ -171,7 +171,7 @@ def read_music(path: Path, *, steps_per_quarter: int = 2) -> Splits:
 
 
 def read_piece(path: Path, *, steps_per_quarter: int = 2) -> Table:
-    """One MIDI file as a table of one series, named as the file is."""
+    """Read one MIDI file as a table of one series, with the name of the file."""
     try:
         roll = read_midi(path, steps_per_quarter=steps_per_quarter)
     except OSError as error:
@@ -242,7 +242,7 @@ def _read_mat(path: Path) -> Splits:
         content = loadmat(path, variable_names=[f"{split}data" for split in SPLITS])
     except OSError:
         raise
-    # What scipy raises over damaged files, and over version 7.3, has no narrower base.
+    # The errors of scipy over damaged files, and over version 7.3, have no narrower base.
     except Exception as error:
         raise InputError(
             f"{path} is damaged, or no MATLAB file of version 7.2 or before ({type(error).__name__}: {error})."
@@ -277,10 +277,10 @@ def _read_folder(path: Path, steps_per_quarter: int) -> Splits:
         raise InputError(
             f"{path} has {len(files)} MIDI files, but {len(SPLITS)} or more are wanted, or folders {', '.join(SPLITS)}."
         )
-    begin = max(1, round(_SHARES[0] * len(files)))
-    end = min(len(files) - 1, max(begin + 1, round((_SHARES[0] + _SHARES[1]) * len(files))))
-    begin = min(begin, end - 1)
-    return {"train": pieces(files[:begin]), "valid": pieces(files[begin:end]), "test": pieces(files[end:])}
+    start = max(1, round(_SHARES[0] * len(files)))
+    end = min(len(files) - 1, max(start + 1, round((_SHARES[0] + _SHARES[1]) * len(files))))
+    start = min(start, end - 1)
+    return {"train": pieces(files[:start]), "valid": pieces(files[start:end]), "test": pieces(files[end:])}
 
 
 def _midi_files(folder: Path) -> list[Path]:

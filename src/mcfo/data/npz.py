@@ -1,4 +1,4 @@
-"""Series from an NPZ file: one array for all of them, or one for each."""
+"""NPZ files: arrays by name, without pickles, and series in them."""
 
 import io
 import zipfile
@@ -14,7 +14,7 @@ from mcfo.files import write_atomically
 
 
 def read_npz(path: Path) -> RawSeries:
-    """Reads `observations`, (series, steps, dimensions) or (series, steps, height, width), with optional `lengths`,
+    """Read `observations`, (series, steps, dimensions) or (series, steps, height, width), with optional `lengths`,
     `inputs` (series, steps, inputs) and `times` (series, steps); or an array for each series."""
     arrays = load_arrays(path)
     image, beside = None, {}
@@ -46,11 +46,11 @@ def read_npz(path: Path) -> RawSeries:
 
 
 def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = False) -> None:
-    """Writes arrays by name, without pickles, the same bytes for the same arrays; the file is whole or not there."""
+    """Write arrays by name, without pickles; equal arrays give equal bytes, and the file is complete or absent."""
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:
         for name, array in arrays.items():
-            entry = zipfile.ZipInfo(f"{name}.npy")  # with no time of its own, unlike those of numpy
+            entry = zipfile.ZipInfo(f"{name}.npy")  # without the current time, unlike numpy's
             entry.compress_type = zipfile.ZIP_DEFLATED if compress else zipfile.ZIP_STORED
             with archive.open(entry, "w", force_zip64=True) as file:
                 np.lib.format.write_array(file, np.asarray(array), allow_pickle=False)
@@ -58,7 +58,7 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = 
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """What [`write_npz`][] wrote. Files are untrusted: pickled objects are refused."""
+    """Read a file of [`write_npz`][]. Files are not trusted: pickled objects are refused."""
     try:
         with np.load(path, allow_pickle=False) as stored:
             return {name: stored[name] for name in stored.files}
@@ -69,15 +69,15 @@ def read_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
-    """All arrays, in the order of the file."""
+    """Read all arrays of a user's file, in their order; messages say how to write it."""
     try:
-        # Opened here: where numpy fails, it does not always close what it opened.
+        # Opened here, because numpy does not always close a file that it fails to read.
         with path.open("rb") as file:
             loaded: Any = np.load(file, allow_pickle=False)
             arrays = None if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
     except PermissionError:
         raise
-    # What numpy, zipfile and zlib raise over a damaged file has no narrower base.
+    # The errors of numpy, zipfile and zlib over a damaged file have no narrower base.
     except Exception as error:
         raise InputError(
             f"{path} is damaged, or no NPZ file of numbers ({type(error).__name__}: {error}). Write it again with "
@@ -92,7 +92,7 @@ def load_arrays(path: Path) -> dict[str, np.ndarray]:
 
 
 def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-    """The series in `observations`, each of its length, named by their number from 1; and what stands beside them."""
+    """Return the series in `observations`, cut to their lengths and named from 1; and their inputs and times."""
     extra = sorted(set(arrays) - {"observations", "lengths", "inputs", "times"})
     if extra:
         raise InputError(
@@ -103,7 +103,7 @@ def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarra
     if observations.ndim != 3 or not observations.size:
         raise InputError(
             f"{path}: observations have shape {observations.shape}, but (series, steps, dimensions) is wanted, or "
-            "(series, steps, height, width) for pictures, none of them 0. For one series save observations[None], for "
+            "(series, steps, height, width) for images, none of them 0. For one series save observations[None], for "
             "one dimension observations[..., None]."
         )
     count, steps, _ = observations.shape
@@ -130,7 +130,7 @@ def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarra
 
 
 def _beside(path: Path, arrays: dict[str, np.ndarray], name: str, rank: int) -> np.ndarray:
-    """An array that goes with the observations, step by step."""
+    """Return an array that has a row for each observation."""
     array, wanted = arrays[name], arrays["observations"].shape[:2]
     if array.ndim != rank or array.shape[:2] != wanted or array.dtype.kind not in "iufb" or not array.size:
         form = f"({wanted[0]}, {wanted[1]}{', inputs' if rank == 3 else ''})"
@@ -141,7 +141,7 @@ def _beside(path: Path, arrays: dict[str, np.ndarray], name: str, rank: int) -> 
 
 
 def _increasing(path: Path, number: int, times: np.ndarray) -> np.ndarray:
-    """The time since the first step."""
+    """Return the time since the first step; times must increase."""
     if not np.isfinite(times.astype(float)).all():
         raise InputError(f"{path}: a time of series {number} is not finite. Give each step its time.")
     wrong = np.flatnonzero(times[1:] <= times[:-1])
@@ -156,7 +156,7 @@ def _increasing(path: Path, number: int, times: np.ndarray) -> np.ndarray:
 def _check_size(path: Path, name: str, values: np.ndarray) -> None:
     if values.dtype.kind not in "iuf":
         return
-    # Imported here: those who only read results need no JAX.
+    # Imported here, so that reading results needs no JAX.
     from mcfo.validation import largest_value, too_large
 
     size = np.abs(values, dtype=np.result_type(values.dtype, float))

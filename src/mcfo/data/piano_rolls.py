@@ -15,7 +15,7 @@ from mcfo.errors import InputError
 from mcfo.files import write_atomically
 
 LOWEST, KEYS = 21, 88
-"""The MIDI number of the piano's lowest key, A0, and how many keys it has."""
+"""The MIDI number of the piano's lowest key, A0, and the number of keys."""
 SPLITS = ("train", "valid", "test")
 _MOST_STEPS = 10_000_000
 """No data set is longer; a small file that unfolds into more is no music."""
@@ -25,11 +25,11 @@ Splits = dict[str, list[np.ndarray]]
 
 
 class Statistics(NamedTuple):
-    """What a split holds.
+    """Statistics of a split.
 
-    - `active`, `most_active`: notes that sound at a step, their mean and the most of them.
-    - `empty`: the share of steps at which none does.
-    - `lowest`, `highest`: MIDI numbers of the notes that are used.
+    - `active`, `most_active`: the mean and the largest number of notes that sound at a step.
+    - `empty`: the share of steps without a note.
+    - `lowest`, `highest`: the MIDI numbers of the lowest and highest note.
     """
 
     series_list: int
@@ -45,7 +45,7 @@ class Statistics(NamedTuple):
 
 
 def statistics(rolls: Sequence[np.ndarray]) -> Statistics:
-    """Of the pieces of one split."""
+    """Compute the statistics of the pieces of one split."""
     lengths = np.array([len(roll) for roll in rolls])
     notes = np.concatenate([roll.sum(axis=1) for roll in rolls])
     used = np.flatnonzero(np.any([roll.any(axis=0) for roll in rolls], axis=0))
@@ -64,12 +64,12 @@ def statistics(rolls: Sequence[np.ndarray]) -> Statistics:
 
 
 def is_roll(values: np.ndarray) -> bool:
-    """Whether these can be piano-rolls, (..., steps, 88) of zeros and ones; NaN is missing."""
+    """Whether the values can be piano-rolls, (..., steps, 88) of zeros and ones; NaN is missing."""
     return values.ndim >= 2 and values.shape[-1] == KEYS and bool(np.all(np.isin(values, (0, 1)) | np.isnan(values)))
 
 
 def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
-    """Pieces, steps and MIDI numbers as nested lists, checked, as piano-rolls; `where` names them in errors."""
+    """Convert nested lists of pieces, steps and MIDI numbers to piano-rolls; `where` names them in errors."""
     if not _is_list(pieces):
         raise InputError(f"{where}: a list of pieces is wanted, but this is a {type(pieces).__name__}.")
     rolls = []
@@ -85,7 +85,7 @@ def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
 
 
 def roll_from_notes(steps: Iterable[Any], where: str) -> np.ndarray:
-    """One piece, from the MIDI numbers that sound at each step."""
+    """Convert one piece from the MIDI numbers that sound at each step."""
     steps = list(steps)
     roll = np.zeros((len(steps), KEYS), np.uint8)
     for step, notes in enumerate(steps):
@@ -101,7 +101,7 @@ def roll_from_notes(steps: Iterable[Any], where: str) -> np.ndarray:
 
 
 def check_note(note: int, where: str) -> None:
-    """Refuses what no piano plays."""
+    """Refuse a note that no piano has."""
     if not LOWEST <= note < LOWEST + KEYS:
         raise InputError(
             f"{where}: the note {note} lies outside of the piano's range, {LOWEST} (A0) to {LOWEST + KEYS - 1} (C8). "
@@ -110,7 +110,7 @@ def check_note(note: int, where: str) -> None:
 
 
 def checked(splits: Splits, where: str) -> Splits:
-    """The splits in their order, none of them empty, every piece with a step, and some note in each split."""
+    """Check that no split is empty, every piece has a step and every split a note; return the splits in order."""
     for split in SPLITS:
         if not splits.get(split):
             raise InputError(
@@ -134,9 +134,9 @@ _MOST_MIDI_STEPS = 1_000_000
 
 
 def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
-    """The piano-roll of a MIDI file, (steps, 88): all channels but the drums.
+    """Read the piano-roll of a MIDI file, (steps, 88): all channels but the drums.
 
-    Notes begin and end at the nearest step, and sound for one step at least. The roll begins with the first note.
+    Notes start and end at the nearest step, and sound for at least one step. The roll starts with the first note.
     """
     try:
         file = mido.MidiFile(file=io.BytesIO(path.read_bytes()), clip=True)
@@ -144,28 +144,28 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
         if error.errno:
             raise
         raise InputError(f"{path} is damaged, or no MIDI file ({error}).") from error
-    # What mido raises over bytes that are no MIDI has no narrower base.
+    # The errors of mido over bytes that are no MIDI have no narrower base.
     except Exception as error:
         raise InputError(f"{path} is damaged, or no MIDI file ({type(error).__name__}: {error}).") from error
     if file.type == 2 or file.ticks_per_beat <= 0:
         raise InputError(f"{path} counts time in a way that has no quarter notes. Save it as MIDI of type 0 or 1.")
     notes = [
-        (round(begin), max(round(begin) + 1, round(end)), note)
-        for begin, end, note in _notes(file, path, steps_per_quarter / file.ticks_per_beat)
+        (round(start), max(round(start) + 1, round(end)), note)
+        for start, end, note in _notes(file, path, steps_per_quarter / file.ticks_per_beat)
     ]
     if not notes:
         raise InputError(f"{path} has no notes, besides drums. Leave it out.")
-    first, last = min(begin for begin, _, _ in notes), max(end for _, end, _ in notes)
+    first, last = min(start for start, _, _ in notes), max(end for _, end, _ in notes)
     if last - first > _MOST_MIDI_STEPS:
         raise InputError(f"{path} lasts {last - first} steps, which no piece does. Is its time division right?")
     roll = np.zeros((last - first, KEYS), np.uint8)
-    for begin, end, note in notes:
-        roll[begin - first : end - first, note - LOWEST] = 1
+    for start, end, note in notes:
+        roll[start - first : end - first, note - LOWEST] = 1
     return roll
 
 
 def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple[float, float, int]]:
-    """When each note begins and ends, in steps."""
+    """Return the start, the end and the number of each note, in steps."""
     notes = []
     for track in file.tracks:
         time, sounding = 0, {}
@@ -180,12 +180,12 @@ def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple
                 check_note(message.note, str(path))
                 sounding[voice] = time
         # A note that is never let go sounds until its track ends.
-        notes += [(begin * steps_per_tick, time * steps_per_tick, note) for (_, note), begin in sounding.items()]
+        notes += [(start * steps_per_tick, time * steps_per_tick, note) for (_, note), start in sounding.items()]
     return notes
 
 
 def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beats_per_minute: float = 100.0) -> None:
-    """Writes a piano-roll, (steps, 88) of zeros and ones, as music; the same bytes for the same roll.
+    """Write a piano-roll, (steps, 88) of zeros and ones, as a MIDI file; equal rolls give equal bytes.
 
     A key that sounds at consecutive steps is one note, held. Silence before the first note and after the last one is
     in the file, as the time of that note and of the track's end.
@@ -195,7 +195,7 @@ def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beat
         raise InputError(f"A piano-roll has shape (steps, {KEYS}) and zeros and ones, but got shape {roll.shape}.")
     if not 1 <= steps_per_quarter <= _TICKS:
         raise InputError(f"A quarter note has from 1 to {_TICKS} steps, but got {steps_per_quarter}.")
-    # Whole ticks for each step, so that nothing drifts where a quarter note has seven steps, say.
+    # Whole ticks for each step, so that nothing drifts, for example with seven steps in a quarter note.
     ticks = _TICKS // steps_per_quarter
     padded = np.pad(roll.astype(np.int8), ((1, 1), (0, 0)))
     changes = np.diff(padded, axis=0)

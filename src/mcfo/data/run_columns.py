@@ -1,4 +1,4 @@
-"""Series for a run: read with the columns, inputs and times that the model learned from."""
+"""The columns of a run: reading data with the columns, inputs and times that its model learned from."""
 
 from __future__ import annotations
 
@@ -16,8 +16,10 @@ from mcfo.files import nested, read_json
 
 
 class Inputs(NamedTuple):
-    """What drives a model: named columns, and before them the time since the step before, in this unit, if it is not
-    None; and the columns that it learned from, by which its data are found in other files too."""
+    """The inputs of a model: named columns, after the time since the previous step, in this `unit`, unless it is None.
+
+    `defaults` are the columns that the model learned from; other files are read by the same names.
+    """
 
     names: list[str]
     unit: float | None
@@ -25,7 +27,7 @@ class Inputs(NamedTuple):
 
     @classmethod
     def from_config(cls, config: Any) -> Inputs:
-        """From config.json, which is not to be trusted."""
+        """Read the inputs from config.json, which is not trusted."""
         names, unit = nested(config, "data", "inputs"), nested(config, "data", "unit")
         known = isinstance(names, list) and all(isinstance(name, str) for name in names)
         timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
@@ -40,12 +42,12 @@ class Inputs(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers come with each step."""
+        """The number of inputs at each step."""
         return len(self.names) + (self.unit is not None)
 
     def text(self) -> str:
-        """For people."""
-        gap = [] if self.unit is None else ["the time since the row before"]
+        """List the inputs for people."""
+        gap = [] if self.unit is None else ["the time since the previous row"]
         return ", ".join([*gap, *self.names]) or "none"
 
     def read(
@@ -56,8 +58,10 @@ class Inputs(NamedTuple):
         series: str | None = None,
         time: str | None = None,
     ) -> Table:
-        """The series of a file with these inputs; where no columns are named, with those that the model learned from.
-        The rest is as in [`read_series`][]."""
+        """Read the series of a file with these inputs, by default with the columns that the model learned from.
+
+        The arguments are those of [`read_series`][].
+        """
         path = Path(path)
         named = self.names if self.names and path.suffix.lower() != ".npz" else None
         table = read_series(path, values=values, series=series, time=time, inputs=named, defaults=self.defaults)
@@ -68,7 +72,7 @@ NO_INPUTS = Inputs([], None)
 
 
 def read_future(path: Path | None, run: Path, inputs: Inputs) -> Table | None:
-    """The table of a model's inputs in the time to come; its series and times are found as those of the data were."""
+    """Read the table of the coming inputs of a model; the names of its series and times are those of the data."""
     if path is None:
         return None
     if not inputs.names:
@@ -79,14 +83,14 @@ def read_future(path: Path | None, run: Path, inputs: Inputs) -> Table | None:
 def coming_inputs(
     inputs: Inputs, steps: int, future: Table | None = None, name: str | None = None
 ) -> np.ndarray | None:
-    """What drives a model after the end of a series: (steps, inputs), or None if nothing does.
+    """Return the inputs after the end of a series, (steps, inputs), or None for a model without inputs.
 
-    Each coming step is one unit of time.
+    Each coming step takes one unit of time.
 
     **Arguments:**
 
-    - `future`: rows whose values are the inputs to come.
-    - `name`: of the series.
+    - `future`: a table whose rows are the coming inputs.
+    - `name`: the name of the series.
     """
     if not inputs.size:
         return None
@@ -110,7 +114,7 @@ def coming_inputs(
 
 
 IRREGULAR = ("auto", "inputs", "rows")
-"""What times that are not evenly spaced mean."""
+"""The ways to read times that are not evenly spaced."""
 
 
 def read_for_run(
@@ -121,21 +125,23 @@ def read_for_run(
     series: str | None = None,
     time: str | None = None,
 ) -> Table:
-    """The series of a file as the model in a run's folder wants them: with the columns and inputs that it learned
-    from, as far as none are named here, and with the time between rows in its unit if it reads that. The rest is as in
-    [`read_series`][]."""
+    """Read the series of a file for the model in a run's folder.
+
+    By default with the columns and inputs that it learned from, and with the time between rows if it reads that. The
+    arguments are those of [`read_series`][].
+    """
     config = Path(folder) / "config.json"
     inputs = Inputs.from_config(read_json(config)) if config.exists() else NO_INPUTS
     return inputs.read(path, values=values, series=series, time=time)
 
 
 def timed(table: Table, irregular: str, model: str, *, able: bool) -> tuple[Table, str]:
-    """The table as a model should read it, and a sentence where times are not evenly spaced.
+    """Return the table as a model should read it, and a sentence if the times are not evenly spaced.
 
     **Arguments:**
 
-    - `irregular`: "inputs": the time since the row before is the first input; "rows": each row is one step; "auto":
-      inputs where the times are uneven and the model is `able` to read them, rows elsewhere.
+    - `irregular`: "inputs": the time since the previous row is the first input; "rows": each row is one step; "auto":
+      "inputs" if the times are uneven and the model is `able` to read them, otherwise "rows".
     """
     if irregular not in IRREGULAR:
         raise InputError(f"There is no meaning {irregular!r} of irregular times. {nearest(irregular, IRREGULAR)}")
@@ -146,7 +152,7 @@ def timed(table: Table, irregular: str, model: str, *, able: bool) -> tuple[Tabl
         return table, ""
     if able or irregular == "inputs":
         return table.with_gaps(), (
-            f"The model reads the time since the row before, in units of {spacing.words}; the longest gap has "
+            f"The model reads the time since the previous row, in units of {spacing.words}; the longest gap has "
             f"{spacing.longest[0]:.3g} of them."
         )
     return table, (

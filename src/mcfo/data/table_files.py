@@ -22,7 +22,7 @@ DELIMITERS = (",", ";", "\t")
 
 
 def read_csv(path: Path, wanted: RequestedColumns) -> RawSeries:
-    """Reads a file in UTF-8; the delimiter is the one of the header."""
+    """Read a CSV file in UTF-8; the delimiter is that of the header."""
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             first = file.readline()
@@ -40,20 +40,20 @@ def read_csv(path: Path, wanted: RequestedColumns) -> RawSeries:
 
 
 def _delimiter(line: str) -> str:
-    """The most frequent one outside quotes."""
+    """Return the most frequent delimiter outside quotes."""
     bare = re.sub(r'"[^"]*"', "", line)
     return max(DELIMITERS, key=bare.count)
 
 
 def _rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
-    """The rows, all as long as the header, each with the line on which it begins."""
-    width, begins = 0, 1
+    """Yield the rows, all as long as the header, each with the number of its first line."""
+    width, next_line = 0, 1
     empty: list[int] = []
     try:
         for row in reader:
-            line, begins = begins, reader.line_num + 1
+            line, next_line = next_line, reader.line_num + 1
             if (width and not row) or (width > 1 and len(row) == 1 and not row[0].strip()):
-                # At the end of the file it means nothing, and whether it is the end will be seen.
+                # Empty lines at the end of the file are ignored; the next row shows whether this is the end.
                 empty.append(line)
                 continue
             for gap in empty:
@@ -73,7 +73,7 @@ def _rows(path: Path, reader: Any) -> Iterator[tuple[int, list[str]]]:
             yield line, row
     except csv.Error as error:
         raise InputError(
-            f"{path}, line {begins}: the row cannot be read ({error}). Check its quotation marks."
+            f"{path}, line {next_line}: the row cannot be read ({error}). Check its quotation marks."
         ) from error
 
 
@@ -115,7 +115,7 @@ def _not_text(path: Path, line: int) -> InputError:
 
 
 def read_parquet(path: Path, wanted: RequestedColumns) -> RawSeries:
-    """Reads the columns that are wanted, and nothing else of the file."""
+    """Read a Parquet file, and only the columns that are needed."""
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -152,9 +152,9 @@ def _arrow_texts(column: Any) -> list[str]:
 
 
 def read_netcdf(path: Path, wanted: RequestedColumns) -> RawSeries:
-    """Reads variables along one dimension, the rows; or along series and time, in either order.
+    """Read a NetCDF file: variables along one dimension, the rows, or along series and time, in either order.
 
-    A further dimension is spread over columns. A variable `lengths` along the series says where each of them ends.
+    A further dimension is spread over columns. A variable `lengths` along the series has the length of each.
     """
     try:
         import xarray
@@ -187,7 +187,7 @@ def read_netcdf(path: Path, wanted: RequestedColumns) -> RawSeries:
 
 
 def _netcdf_columns(path: Path, data: Any, wanted: RequestedColumns) -> dict[str, np.ndarray]:
-    """Columns of equal length, by name."""
+    """Return columns of equal length, by name."""
     dimensions = [str(name) for name in data.sizes]
     series = _dimension(dimensions, wanted.series, SERIES)
     time = _dimension([name for name in dimensions if name != series], wanted.time, TIMES)
@@ -207,7 +207,7 @@ def _netcdf_columns(path: Path, data: Any, wanted: RequestedColumns) -> dict[str
         if named and set(coordinate.dims) <= set(rows):
             columns[str(name)] = coordinate
     if series and series not in columns:
-        columns[series] = data[series] + 1  # numbers, where they have no names
+        columns[series] = data[series] + 1  # without names, they are numbered
     spread = [str(name) for name, one in data.data_vars.items() if time in one.dims]
     for name in spread:
         one = data[name]
@@ -254,7 +254,7 @@ def _texts(values: np.ndarray) -> list[str]:
 
 
 def _shorter(moment: str) -> str:
-    """A date without zeros that say nothing."""
+    """Return a date without trailing zeros."""
     return re.sub(r"[ T]00:00:00$", "", re.sub(r"(:\d\d)\.0+$", r"\1", moment))
 
 

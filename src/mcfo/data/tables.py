@@ -1,4 +1,4 @@
-"""Series in files: read from CSV, Parquet, NetCDF and NPZ, and written as CSV."""
+"""Series in files: reading CSV, Parquet, NetCDF and NPZ, and writing CSV."""
 
 import csv
 import io
@@ -25,11 +25,11 @@ _LISTED = ".csv, .parquet, .nc or .npz"
 class Table(NamedTuple):
     """The series of a file, each with its name, and the names of the observed dimensions.
 
-    - `image`: (height, width) where these are the pixels of pictures, row by row.
+    - `image`: (height, width) if the dimensions are the pixels of images, row by row.
     - `inputs`: the names of the inputs.
-    - `times`: for each series the time since its first row, in seconds where times are dates; None where nothing is
-      known of it. `spans` has the first and the last one as they are written.
-    - `unit`: the time of one step, where the first input is the time since the row before, in such units.
+    - `times`: for each series the time since its first row, in seconds if times are dates; None if it is unknown.
+      `spans` has the first and the last time as written in the file.
+    - `unit`: the unit of time, if the first input is the time since the previous row; otherwise None.
     """
 
     series_list: list[Series]
@@ -43,23 +43,22 @@ class Table(NamedTuple):
 
     @property
     def spacing(self) -> Spacing | None:
-        """How far the times lie apart; None where nothing is known of it."""
+        """The spacing of the times; None if there are none."""
         return None if self.times is None or self.spans is None else spacing(self.times, self.spans)
 
     @property
     def moments(self) -> list[np.ndarray] | None:
-        """When each step of each series was, dates or numbers as in the file; None where nothing is known of it."""
+        """The time of each step of each series, dates or numbers as in the file; None if there are none."""
         if self.times is None or self.spans is None:
             return None
         return [_moments(elapsed, span) for elapsed, span in zip(self.times, self.spans, strict=True)]
 
     def with_gaps(self, unit: float | None = None) -> "Table":
-        """The same series with the time since the row before as the first input: one at the first row, where there is
-        none before.
+        """Return the series with the time since the previous row as the first input; it is 1 at the first row.
 
         **Arguments:**
 
-        - `unit`: the time that counts as one; the typical gap unless given.
+        - `unit`: the unit of time; by default the typical gap.
         """
         spacing = self.spacing
         if spacing is None or self.times is None:
@@ -82,8 +81,8 @@ class Table(NamedTuple):
 def _moments(elapsed: np.ndarray, span: Span) -> np.ndarray:
     if span.origin is None:
         return float(span.first) + elapsed
-    begins = np.datetime64(span.origin.replace(tzinfo=None), "us")
-    return begins + np.round(1e6 * elapsed).astype("timedelta64[us]")
+    origin = np.datetime64(span.origin.replace(tzinfo=None), "us")
+    return origin + np.round(1e6 * elapsed).astype("timedelta64[us]")
 
 
 def read_series(
@@ -95,20 +94,20 @@ def read_series(
     inputs: Sequence[str] | None = None,
     defaults: DefaultColumns | None = None,
 ) -> Table:
-    """Reads and checks the series of a file; every problem is an [`InputError`][] with its place.
+    """Read and check the series of a file; every problem is an [`InputError`][] that says where it is.
 
     A CSV, Parquet or NetCDF file has one row for each step. An empty cell, NaN or NA is a missing value. Times are
-    checked, and each row is one step, however much time lies between two, unless `table.with_gaps()` is used. An NPZ
-    file has one array `observations`, (series, steps, dimensions) or, for pictures, (series, steps, height, width),
-    with optional `lengths`, `inputs` and `times`; or an array for each series.
+    checked; each row is one step, whatever the time between two rows, unless `table.with_gaps()` is used. An NPZ file
+    has one array `observations`, (series, steps, dimensions) or, for images, (series, steps, height, width), with
+    optional `lengths`, `inputs` and `times`; or an array for each series.
 
     **Arguments:**
 
-    - `values`: the observed columns; all but those of the series, of the time and of inputs, unless given.
-    - `series`: the column that tells series apart; `series`, unless given.
-    - `time`: the column that must increase within a series; `time`, `date` or `t`, unless given.
-    - `inputs`: columns that drive the model and are not explained by it; none of their cells may be missing.
-    - `defaults`: names to take instead of these defaults, as far as the file has them.
+    - `values`: the observed columns; by default all that are not series, time or inputs.
+    - `series`: the column that identifies the series; by default `series`.
+    - `time`: the column of times, which must increase within a series; by default `time`, `date` or `t`.
+    - `inputs`: columns of exogenous inputs; none of their cells may be missing.
+    - `defaults`: names that replace these defaults if the file has them.
     """
     path = Path(path)
 
@@ -147,7 +146,7 @@ def _read(path: Path, wanted: RequestedColumns) -> RawSeries:
 
 
 def _series(path: Path, raw: RawSeries) -> list[Series]:
-    """One series for each array; all of them hold integers, or all floats."""
+    """Build one series for each array; all of them hold integers, or all floats."""
 
     def is_whole(values: np.ndarray) -> bool:
         return values.dtype.kind in "iub"
@@ -169,7 +168,7 @@ def _series(path: Path, raw: RawSeries) -> list[Series]:
 
 
 def write_series(path: Path, series_list: Sequence[Series], columns: Sequence[str]) -> None:
-    """Writes a CSV file that [`read_series`][] reads: the columns `series` and `time`, both from 1, then `columns`.
+    """Write a CSV file that [`read_series`][] reads: the columns `series` and `time`, both from 1, then `columns`.
 
     Padding is left out, and the cell of a missing value is empty.
     """
@@ -182,10 +181,10 @@ def write_series(path: Path, series_list: Sequence[Series], columns: Sequence[st
     ):
         raise InputError(
             f"Cannot name the columns of {path} {', '.join(map(repr, columns))}: names must differ from each other and "
-            "from 'series' and 'time', and neither be empty nor begin or end with a space."
+            "from 'series' and 'time', and neither be empty nor start or end with a space."
         )
     text = io.StringIO(newline="")
-    # Unquoted, a name with semicolons would make the reader take them for the delimiter.
+    # The reader would take semicolons in an unquoted name for the delimiter.
     risky = any(mark in name for name in names for mark in DELIMITERS)
     csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(names)
     writer = csv.writer(text, lineterminator="\n")

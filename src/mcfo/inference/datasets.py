@@ -68,7 +68,7 @@ class Draws(eqx.Module):
 
 
 class NamedSeries(NamedTuple):
-    """Series with their names and those of their columns, and when each step was, if that is known."""
+    """Series with their names, the names of their columns, and the date or time of each step if that is known."""
 
     series_list: list[Series]
     names: list[str]
@@ -77,7 +77,7 @@ class NamedSeries(NamedTuple):
 
 
 def named_series(data: Any) -> NamedSeries:
-    """Series from whatever holds some: a file, what was read from one, a series, several, or an array."""
+    """Return named series from a file, a table, one series, several series or an array."""
     if isinstance(data, str | Path):
         data = read_series(Path(data))
     if isinstance(data, Table | NamedSeries):
@@ -113,7 +113,7 @@ def dataset_of(
     - `about`: further attributes.
     - `future`: whether the arrays are about steps after the end of a series.
     """
-    # Padded to one length, so that one program serves all of them.
+    # Padded to one length, so that one program serves all series.
     batch = stack(data.series_list)
     results, lengths = [], []
     for index in progress(list(range(len(data.series_list)))):
@@ -165,10 +165,10 @@ def build_dataset(
     levels: Sequence[float] = (),
     moments: Sequence[np.ndarray] | None = None,
 ) -> xarray.Dataset:
-    """One data set for several series, the arrays of each given by name; NaN after the end of those that are shorter.
+    """Build one data set from the arrays of several series, by name; shorter series are padded with NaN.
 
-    `length` says how many steps each has. Times are the numbers of the steps, from 1, because each series has dates of
-    its own: the coordinate `moment` has those, if they are given.
+    `length` is the number of steps of each series. Times count the steps from 1, because each series has its own dates:
+    the coordinate `moment` has those, if they are known.
     """
     import xarray
 
@@ -199,7 +199,7 @@ def build_dataset(
     beside: dict[str, Any] = {"length": length}
     if moments is not None:
         stacked = np.stack([_lengthened(array, longest) for array in moments])
-        beside["moment"] = (("series", "time"), stacked, {"long_name": "when the step was"})
+        beside["moment"] = (("series", "time"), stacked, {"long_name": "date or time of the step"})
     return xarray.Dataset(variables, {**used, **beside}, dict(attributes))
 
 
@@ -209,10 +209,10 @@ def _lengthened(array: np.ndarray, steps: int) -> np.ndarray:
 
 
 def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
-    """The draws in a data set as the groups of ArviZ: `arviz.InferenceData(**groups)`.
+    """Return the draws in a data set as the groups of ArviZ: `arviz.InferenceData(**groups)`.
 
     `posterior` has the `state`, `posterior_predictive` (of a forecast, `predictions`) the `observation`, both with
-    dimensions `chain` (of one) and `draw`; `observed_data` has what was observed. Without draws there are none.
+    dimensions `chain` (of one) and `draw`; `observed_data` has the observations. Without draws there are no groups.
     """
     if "latent_draws" not in dataset:
         return {}
@@ -230,8 +230,11 @@ def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
 
 
 def write_netcdf(path: Path, dataset: xarray.Dataset) -> None:
-    """Writes a data set as NetCDF 4: the summaries in the root, where `xarray.open_dataset` finds them, and the draws
-    in the groups of [`arviz_groups`][], where `arviz.from_netcdf` does. The file is whole or not there."""
+    """Write a data set as NetCDF 4; the file is complete or absent.
+
+    The summaries are in the root, where `xarray.open_dataset` finds them, and the draws in the groups of
+    [`arviz_groups`][], where `arviz.from_netcdf` finds them.
+    """
     summaries = dataset.drop_vars(["latent_draws", "observation_draws", "particle"], errors="ignore")
     with _beside(path) as part:
         summaries.to_netcdf(part, engine=ENGINE, encoding=_compressed(summaries))
@@ -245,7 +248,7 @@ def _compressed(dataset: xarray.Dataset) -> dict[Any, dict[str, Any]]:
 
 @contextmanager
 def _beside(path: Path) -> Iterator[Path]:
-    """A file to write into, which takes its place once it is whole."""
+    """Yield a temporary file that replaces `path` once it is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         yield part

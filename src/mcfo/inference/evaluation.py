@@ -1,4 +1,4 @@
-"""How well a model and its proposal explain data: the likelihood, the effective sample size, one-step predictions."""
+"""Evaluation of a model and its proposal: likelihood, effective sample size, one-step predictions."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from mcfo.types import Key, Memory, Scalar
 
 _PREDICTION_TAG = 0x70726564
 _AT_ONCE = 2**23
-"""Numbers of all series that are predicted side by side, one for each particle and dimension: what networks need
-besides is a few times as much."""
+"""The largest number of particles times dimensions over the series that are filtered at once; networks need a few times
+as much memory."""
 _LEAST_DIMENSIONS = 80
-"""As which fewer dimensions count."""
+"""The least number of dimensions in that product."""
 
 
 class Scores(eqx.Module):
-    """What one filter run says of each series."""
+    """The scores of each series from one filter run."""
 
     log_evidence: Float[Array, "*series"]
     steps: Int[Array, "*series"]
@@ -47,14 +47,14 @@ class Scores(eqx.Module):
 
 
 class Evaluation(NamedTuple):
-    """A summary over a data set.
+    """The evaluation of a data set.
 
     - `log_evidence`: Σ log p̂(x_1:T) over the series, and `nll_per_step` minus that over all steps.
-    - `ess`, `ess_min`: effective sample size, its mean over all steps and its least value.
-    - `prediction_rmse`: root mean square of x_t - E[x_t | x_1:t-1] over what was observed; None where an emission has
-      no mean, a filter collapsed, or it was not asked for.
-    - `collapsed`: how many series have an evidence that is not finite; `log_evidence` is then -inf or NaN.
-    - `exact_nll_per_step`: by the Kalman filter, for a linear Gaussian model.
+    - `ess`, `ess_min`: the mean effective sample size over all steps, and its minimum.
+    - `prediction_rmse`: root mean square of x_t - E[x_t | x_1:t-1] over the observed values; None if the emission has
+      no mean, a filter collapsed, or it was not requested.
+    - `collapsed`: the number of series whose evidence is not finite; `log_evidence` is then -inf or NaN.
+    - `exact_nll_per_step`: the value by the Kalman filter, for a linear Gaussian model.
     """
 
     log_evidence: float
@@ -69,7 +69,7 @@ class Evaluation(NamedTuple):
     exact_nll_per_step: float | None
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON, which has no infinities: None in their place."""
+        """Return data for JSON, with None for numbers that are not finite."""
         values = self._asdict()
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -78,7 +78,7 @@ class Evaluation(NamedTuple):
 
 
 def evaluation_sampler(particles: int) -> SMC:
-    """Resamples before every step, so that the effective sample size speaks of the proposal, not of the past."""
+    """A filter that resamples before every step, so that the effective sample size measures the proposal alone."""
     return SMC(particles, criterion=Always())
 
 
@@ -91,12 +91,13 @@ def evaluate(
     predictions: bool = True,
     key: Key,
 ) -> Evaluation:
-    """Filters every series with `particles` particles and says how it went. Those of a list go in batches of similar
-    lengths, which changes no likelihood.
+    """Filter every series with `particles` particles, and summarize the likelihood and the effective sample size.
+
+    Series of a list are batched by similar lengths, which changes no likelihood.
 
     **Arguments:**
 
-    - `predictions`: whether `prediction_rmse` is wanted, which takes up to half of the time and changes nothing else.
+    - `predictions`: whether to compute `prediction_rmse`, which takes up to half of the time and changes nothing else.
     """
     buckets = as_buckets(data)
     predicts = predictions and has_predictions(model, buckets[0])
@@ -109,7 +110,7 @@ def evaluate(
 def series_scores(
     sampler: SMC, model: Model, proposal: Proposal, batch: Series, *, key: Key, predict: bool = False
 ) -> Scores:
-    """The scores of each series, some of them at a time so that memory does not grow with their number."""
+    """Return the scores of each series, some series at a time so that memory does not grow with their number."""
 
     def one(series: Series) -> Scores:
         def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> tuple[Record, Scalar]:
@@ -120,7 +121,7 @@ def series_scores(
         _, (record, errors) = step_scan(sampler, model, proposal, series, visit, key=key)
         exists = series.present()
         exists = jnp.ones(series.steps, bool) if exists is None else exists
-        # Where a filter has collapsed it goes on with equal weights, of which none means anything.
+        # A collapsed filter continues with equal weights, which are meaningless.
         ess = jnp.where(record.finite, record.ess, 0.0)
         return Scores(
             log_evidence=jnp.sum(record.log_evidence),
@@ -135,28 +136,28 @@ def series_scores(
 
 
 def series_at_once(batch: Series, particles: int) -> int:
-    """How many series are filtered side by side, so that memory does not grow with their number."""
+    """Return how many series are filtered at once, so that memory does not grow with their number."""
     return max(1, _AT_ONCE // (particles * max(batch.observations.shape[-1], _LEAST_DIMENSIONS)))
 
 
 def exact_nll(model: Model, buckets: Buckets) -> float | None:
-    """-Σ log p(x_1:T) / Σ T by the Kalman filter, where the model is linear and Gaussian."""
+    """Return -Σ log p(x_1:T) / Σ T by the Kalman filter, or None for a model that is not linear Gaussian."""
     if not isinstance(model, LinearGaussian) or type(model) not in (LinearGaussian, IrregularLinearGaussian):
-        return None  # a class derived from it may emit something else
+        return None  # a derived class may have another emission
     parts = [(exact_nll_per_step(model, batch), count_steps(batch)) for batch in buckets]
     return float(sum(float(nll) * steps for nll, steps in parts) / sum(steps for _, steps in parts))
 
 
 @eqx.filter_jit
 def exact_nll_per_step(model: LinearGaussian, batch: Series) -> Scalar:
-    """-Σ log p(x_1:T) / Σ T over a batch of series, exactly."""
+    """Return -Σ log p(x_1:T) / Σ T over a batch of series, exactly."""
     log_evidence = jax.vmap(lambda one: kalman_filter(model, one).log_evidence)(batch)
     steps = batch.observations.shape[0] * batch.observations.shape[1] if batch.length is None else jnp.sum(batch.length)
     return -jnp.sum(log_evidence) / steps
 
 
 def summarize(scores: Scores, particles: int, exact: float | None, *, predicts: bool) -> Evaluation:
-    """One line for all series."""
+    """Summarize the scores of all series."""
     log_evidence, steps = float(np.sum(scores.log_evidence)), int(np.sum(scores.steps))
     collapsed = int(np.sum(~np.isfinite(scores.log_evidence)))
     known = predicts and not collapsed
@@ -176,7 +177,7 @@ def summarize(scores: Scores, particles: int, exact: float | None, *, predicts: 
 
 
 def has_predictions(model: Model, batch: Series) -> bool:
-    """Whether emissions have a mean to predict with."""
+    """Whether emissions have a mean of the right shape to predict with."""
     inputs = None if batch.inputs is None else batch.inputs[0, 0]
 
     def mean(model: Model) -> Any:

@@ -1,4 +1,4 @@
-"""What is known of each step when it comes: the law of the state, and before that the law of the observation."""
+"""Filtering: p(z_t | x_1:t), and before it p(x_t | x_1:t-1), for every step of a series."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     import xarray
 
 _PREDICTION_TAG = 0x70726576
-"""Keeps the random numbers of predictions apart from the filter's."""
+"""Separates the random numbers of predictions from those of the filter."""
 _DRAW_TAG = 0x6B657074
 
 
 class Filtered(eqx.Module):
-    """For each step t, p(z_t | x_1:t), p(x_t | x_1:t-1), and how the filter went.
+    """Summaries of p(z_t | x_1:t) and p(x_t | x_1:t-1) for each step t, and the record of the filter.
 
-    The draws of different steps are not connected: they are no paths.
+    The draws of different steps are not connected: they are not paths.
     """
 
     latent: Summary
@@ -55,13 +55,13 @@ def filter_series(
     levels: Any = LEVELS,
     draws: int = 0,
 ) -> Filtered:
-    """Filters one series, in memory that grows with its length by the summaries alone.
+    """Filter one series; memory grows with its length by the summaries alone.
 
     **Arguments:**
 
-    - `sampler`: the filter; 1000 particles unless given.
-    - `levels`: of the quantiles.
-    - `draws`: how many of them are kept.
+    - `sampler`: the filter; by default with 1000 particles.
+    - `levels`: the levels of the quantiles.
+    - `draws`: the number of draws that are returned.
     """
     check_arguments(model, proposal, key)
     check_series(series)
@@ -103,7 +103,7 @@ def _filtered(
 
 
 def _predict(model: Model, before: State | None, frame: Frame, particles: int, key: Key) -> tuple[Any, Any]:
-    """A draw of x_t for every particle before it is seen, and its mean where the emission has one."""
+    """Draw x_t for every particle before it is observed; return its mean too, if the emission has one."""
 
     def one(memory: Memory, key: Key) -> tuple[Any, Any]:
         of_latent, of_observation = jax.random.split(key)
@@ -128,16 +128,16 @@ def filter(
     seed: int = 0,
     progress: Progress = iter,
 ) -> xarray.Dataset:
-    """p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step of every series: means and quantiles, ESS, log evidence.
+    """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: means and quantiles, ESS, log evidence.
 
     **Arguments:**
 
-    - `data`: a CSV or NPZ file, what [`read_series`][] read, one [`Series`][] or several, or an array with NaN for
-      what is missing.
-    - `particles`: of the filter.
-    - `levels`: of the quantiles.
-    - `draws`: how many are kept beside the summaries, for ArviZ; those of different steps are not connected.
-    - `seed`: of all random numbers.
+    - `data`: a CSV or NPZ file, a table of [`read_series`][], one [`Series`][] or several, or an array with NaN where
+      values are missing.
+    - `particles`: the number of particles.
+    - `levels`: the levels of the quantiles.
+    - `draws`: the number of draws beside the summaries, for ArviZ; those of different steps are not connected.
+    - `seed`: the seed of all random numbers.
     """
 
     def one(series: Series) -> dict[str, Any]:

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
     import xarray
 
 _TAG = 0x666F7265
-"""Keeps the future's random numbers apart from the filter's."""
+"""Separates the random numbers of forecasts from those of the filter."""
 
 
 class Forecast(eqx.Module):
-    """Draws from p(z_T+1:T+h, x_T+1:T+h | x_1:T), one path for each.
+    """Paths drawn from p(z_T+1:T+h, x_T+1:T+h | x_1:T).
 
-    `finite` says whether the filter reached the last observation; without it the draws mean nothing.
+    `finite` is True if the filter reached the last observation; otherwise the draws are meaningless.
     """
 
     paths: Path
@@ -38,12 +38,12 @@ class Forecast(eqx.Module):
 
     @property
     def mean(self) -> Float[Array, "*batch steps dimensions"]:
-        """E[x_T+s | x_1:T]: the average of E[x | z] where emissions have a mean, of the draws of x elsewhere."""
+        """E[x_T+s | x_1:T]: the average of E[x | z] if emissions have a mean, otherwise of the draws of x."""
         values = self.paths.observations if self.paths.means is None else self.paths.means
         return jnp.mean(values, axis=-3)
 
     def quantiles(self, levels: Sequence[float]) -> Float[Array, "levels *batch steps dimensions"]:
-        """Of each x_T+s given x_1:T."""
+        """Return quantiles of each x_T+s given x_1:T."""
         return jnp.quantile(self.paths.observations.astype(float), jnp.asarray(levels, float), axis=-3)
 
 
@@ -58,17 +58,17 @@ def forecast_series(
     draws: int = 200,
     inputs: Any = None,
 ) -> Forecast:
-    """Filters a series and lets the model go on from where it ends.
+    """Filter a series, and simulate the model from its end.
 
     **Arguments:**
 
-    - `steps`: how many steps after the last observation.
-    - `sampler`: the filter; 1000 particles unless given.
-    - `draws`: paths, each from a particle that was drawn from the last weights.
-    - `inputs`: (steps, inputs), of the future, for a model that takes them.
+    - `steps`: the number of steps after the last observation.
+    - `sampler`: the filter; by default with 1000 particles.
+    - `draws`: the number of paths, each from a particle drawn by the last weights.
+    - `inputs`: the coming inputs, (steps, inputs), for a model that takes them.
     """
     if steps < 1 or draws < 1:
-        raise ValueError(f"A forecast needs a step and a draw, one or more of each, but got {steps} and {draws}.")
+        raise ValueError(f"A forecast needs at least one step and one draw, but got {steps} steps and {draws} draws.")
     if (inputs is None) != (series.inputs is None) or (inputs is not None and len(inputs) != steps):
         raise ValueError(
             f"The forecast of {steps} steps needs as many rows of inputs if the series has inputs, and none if not."
@@ -110,16 +110,16 @@ def forecast(
     seed: int = 0,
     progress: Progress = iter,
 ) -> xarray.Dataset:
-    """p(z_T+s, x_T+s | x_1:T) for s = 1..`steps` after the end of every series: means and quantiles.
+    """Forecast p(z_T+s, x_T+s | x_1:T) for s = 1..`steps` after the end of every series: means and quantiles.
 
-    The times are s, and `length` is T. The draws are paths, and all of them are kept. Where the filter lost a series
-    before its end, `finite` is False, and its forecast means little.
+    The times are s, and `length` is T. The draws are paths, and all are returned. Where the filter lost a series before
+    its end, `finite` is False, and its forecast means little.
 
     **Arguments:**
 
-    - `draws`: paths into the future.
-    - `inputs`: (steps, inputs), of the future, for a model that takes them.
-    - `data`, `particles`, `levels`, `seed`: as those of `filter`.
+    - `draws`: the number of paths.
+    - `inputs`: the coming inputs, (steps, inputs), for a model that takes them.
+    - `data`, `particles`, `levels`, `seed`: as in `filter`.
     """
     several = jnp.asarray(check_levels(levels), float)
 
@@ -141,7 +141,7 @@ def forecast(
 
 
 def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:
-    """A forecast as a data set has it; its paths have the draws in front of the time."""
+    """Return a forecast by the names of a data set."""
     paths = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), result.paths)
     even = uniform_log_weights(paths.observations.shape[1], levels.dtype)
 

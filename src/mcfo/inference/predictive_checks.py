@@ -1,4 +1,4 @@
-"""Does the model make series like those it learned from? Residuals of the forecasts, and simulated series."""
+"""Predictive checks: residuals of one-step forecasts, and statistics of simulated series beside those of the data."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from mcfo.series import Series, stack, with_ids
 from mcfo.types import Key
 
 _MOST_VALUES = 20_000
-"""Of the first series, so that the checks of a large data set take seconds."""
+"""The largest number of values that are checked, so that the checks of a large data set take seconds."""
 _PATHS = 3
 _TAG = 0x63686563
 
 
 class Checks(NamedTuple):
-    """What [`predictive_checks`][] found.
+    """The result of [`predictive_checks`][].
 
     - `residuals`, `values`: for each series (steps, columns); NaN where nothing was observed.
-    - `observed`: the statistics of the data, (statistics, columns); `simulated`: those of as many simulated data sets,
-      (data sets, statistics, columns), with the same lengths and gaps.
-    - `paths`: a few simulated beginnings like the first series, (paths, steps, columns).
+    - `observed`: the statistics of the data, (statistics, columns); `simulated`: those of simulated data sets,
+      (data sets, statistics, columns), with the same lengths and missing values.
+    - `paths`: a few simulated series of the length of the first one, (paths, steps, columns).
     """
 
     residuals: list[np.ndarray]
@@ -51,16 +51,16 @@ def predictive_checks(
     simulations: int = 200,
     key: Key,
 ) -> Checks:
-    """Residuals one step ahead, standardized, and statistics of simulated series beside the data's.
+    """Compute standardized one-step residuals, and statistics of the data and of simulated series.
 
-    The residual of x_t is Φ⁻¹ of its probability integral transform given x_1:t-1: under a right model independent
-    standard normal numbers, for each column alone, also of counts, whose steps are broken up by random numbers.
-    Rosenblatt (1952); Dunn and Smyth (1996). The parameters are taken as they are: nothing speaks of their uncertainty.
+    The residual of x_t is Φ⁻¹ of its probability integral transform given x_1:t-1. Under the right model the residuals
+    of each column are independent standard normal numbers, also for counts, whose transform is randomized. Rosenblatt
+    (1952); Dunn and Smyth (1996). The parameters are fixed: their uncertainty is not accounted for.
 
     **Arguments:**
 
-    - `particles`, `draws`: of the filter, and of its forecasts.
-    - `simulations`: data sets that the model makes.
+    - `particles`, `draws`: the numbers of particles of the filter and of draws of its forecasts.
+    - `simulations`: the number of simulated data sets.
     """
     chosen = _first_ones(with_ids([data] if isinstance(data, Series) else list(data)))
     rolled = evaluate_rolling(model, proposal, chosen, particles=particles, draws=draws, key=key)
@@ -76,7 +76,7 @@ def predictive_checks(
 
 
 def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
-    """Into an NPZ file, from which a report draws."""
+    """Write the checks into an NPZ file, which the report reads."""
     write_npz(
         path,
         {
@@ -92,7 +92,7 @@ def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
 
 
 def _first_ones(series_list: list[Series]) -> list[Series]:
-    """As many of the first series as the checks take, and of one that is too long the beginning."""
+    """Return the first series, up to the limit; the first one is shortened if it is too long."""
     chosen, room = [], _MOST_VALUES
     for one in series_list:
         size = one.steps * one.observations.shape[1]

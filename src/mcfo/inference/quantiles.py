@@ -1,4 +1,4 @@
-"""Means, quantiles and scores of weighted particles and forecasts."""
+"""Means and quantiles of weighted particles."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from jaxtyping import Array, Float, Shaped
 from mcfo.types import LogWeights
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
-"""The quantiles that are reported unless others are asked for."""
+"""The levels of the quantiles that are reported by default."""
 
 
 class Summary(eqx.Module):
-    """Means and quantiles of every dimension, flat: those of a step, or of all of them with the time in front."""
+    """Means and quantiles of every dimension, flattened: of one step, or of all steps with a leading time axis."""
 
     mean: Float[Array, "*steps size"]
     quantiles: Float[Array, "*steps levels size"]
@@ -27,11 +27,12 @@ class Summary(eqx.Module):
         levels: Float[Array, " levels"],
         means: Shaped[Array, "particles ..."] | None = None,
     ) -> Summary:
-        """Of weighted particles.
+        """Summarize weighted particles.
 
         **Arguments:**
 
-        - `means`: conditional means of which the values are draws, where they are known: their average is less noisy.
+        - `means`: the means of the distributions that the values were drawn from, if known: averaging them is less
+          noisy.
         """
         values = flat(values)
         return cls(
@@ -41,12 +42,12 @@ class Summary(eqx.Module):
 
 
 def flat(values: Shaped[Array, "particles ..."]) -> Float[Array, "particles size"]:
-    """Each particle as a vector of real numbers."""
+    """Return each particle as a vector of real numbers."""
     return values.reshape(len(values), -1).astype(float)
 
 
 def weighted_mean(values: Float[Array, "particles size"], log_weights: LogWeights) -> Float[Array, " size"]:
-    """Σ_i W_i v_i. Particles of weight zero count for nothing, whatever their values are."""
+    """Return Σ_i W_i v_i. Zero-weight particles do not count, whatever their values are."""
     weights = jnp.exp(log_weights)[:, None]
     return jnp.sum(jnp.where(weights > 0, weights * jnp.where(weights > 0, values, 0.0), 0.0), axis=0)
 
@@ -54,12 +55,14 @@ def weighted_mean(values: Float[Array, "particles size"], log_weights: LogWeight
 def weighted_quantiles(
     values: Float[Array, "particles size"], log_weights: LogWeights, levels: Float[Array, " levels"]
 ) -> Float[Array, "levels size"]:
-    """For each level the smallest value at which the weights add up to it: one of the values, so that quantiles of
-    counts are counts."""
+    """Return for each level the smallest value at which the cumulative weight reaches it.
+
+    It is one of the values, so that quantiles of counts are counts.
+    """
     weights = jnp.exp(log_weights)
 
     def of_column(column: Float[Array, " particles"]) -> Float[Array, " levels"]:
-        # Particles that wandered off to NaN stand last; those of weight zero are passed over by the sums.
+        # NaN sorts last, and zero-weight particles do not raise the cumulative weight.
         order = jnp.argsort(column)
         reached = jnp.cumsum(weights[order])
         indices = jnp.searchsorted(reached, levels.astype(reached.dtype) * reached[-1])
@@ -69,7 +72,7 @@ def weighted_quantiles(
 
 
 def check_levels(levels: object) -> tuple[float, ...]:
-    """Levels of quantiles, increasing; refuses what is none."""
+    """Check that the levels of quantiles increase between 0 and 1."""
     try:
         numbers = tuple(float(level) for level in levels)  # pyright: ignore[reportGeneralTypeIssues]
     except (TypeError, ValueError):

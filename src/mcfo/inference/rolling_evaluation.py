@@ -1,4 +1,4 @@
-"""How well a model forecasts: scores over many origins, with each forecast made from what came before it."""
+"""Rolling evaluation: the scores of forecasts over many origins, each computed from the observations before it."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from mcfo.smc.filter import SMC
 from mcfo.types import Key
 
 BINS = 10
-"""Of the histograms of the probability integral transform."""
+"""The number of bins in histograms of the probability integral transform."""
 
 
 class Scores(NamedTuple):
-    """The forecasts of one distance, over all origins and series.
+    """The scores of all forecasts the same number of steps ahead, over all origins and series.
 
-    - `ahead`: how many steps after the last observation that was used.
-    - `forecasts`: steps that were compared; `values`: the numbers in them.
-    - `log_score`: mean of log p(x_t+s | x_1:t), in nats a step; higher is better.
+    - `ahead`: the number of steps after the last observation that was used.
+    - `forecasts`: the number of steps that were compared; `values`: the number of values in them.
+    - `log_score`: mean of log p(x_t+s | x_1:t), in nats per step; higher is better.
     - `crps`: mean continuous ranked probability score, in units of the data; lower is better.
     - `rmse`: root mean square error of the forecasts' means.
-    - `coverage_50`, `coverage_90`: the share of the values inside of the central intervals of that probability.
-    - `pit`: how many values fell into each tenth of their forecast's law: alike if the forecasts are calibrated.
+    - `coverage_50`, `coverage_90`: the share of the values inside the central intervals of that probability.
+    - `pit`: the number of values in each tenth of the forecast distribution: equal if forecasts are calibrated.
     """
 
     ahead: int
@@ -47,7 +47,7 @@ class Scores(NamedTuple):
     pit: tuple[int, ...]
 
     def as_data(self) -> dict[str, Any]:
-        """For JSON, which has no infinities: None in their place."""
+        """Return data for JSON, with None for numbers that are not finite."""
         data = {name: list(value) if isinstance(value, tuple) else value for name, value in self._asdict().items()}
         return {
             name: None if isinstance(value, float) and not math.isfinite(value) else value
@@ -56,13 +56,13 @@ class Scores(NamedTuple):
 
 
 class RollingEvaluation(NamedTuple):
-    """What [`evaluate_rolling`][] found.
+    """The result of [`evaluate_rolling`][].
 
-    - `scores`: one for each distance, 1 to the horizon.
+    - `scores`: one for each number of steps ahead, 1 to the horizon.
     - `series`: every single forecast, a [`Rolling`][mcfo.inference.scoring.Rolling] of numpy arrays for each
-      series, in the order of their numbers; differences between two models are best taken there, forecast by forecast.
-    - `observations`: the values of each series, NaN where one is missing.
-    - `collapsed`: how many series the filter lost; their log scores are -inf or NaN.
+      series, in the order of their ids; two models are best compared there, forecast by forecast.
+    - `observations`: the values of each series, with NaN where they are missing.
+    - `collapsed`: the number of series that the filter lost; their log scores are -inf or NaN.
     """
 
     scores: list[Scores]
@@ -73,7 +73,7 @@ class RollingEvaluation(NamedTuple):
     collapsed: int
 
     def as_data(self) -> dict[str, Any]:
-        """The summary, for JSON."""
+        """Return the summary as data for JSON."""
         return {
             "particles": self.particles,
             "draws": self.draws,
@@ -83,7 +83,7 @@ class RollingEvaluation(NamedTuple):
         }
 
     def pit(self, ahead: int = 1) -> np.ndarray:
-        """All values of the probability integral transform at one distance, series after series."""
+        """Return all values of the probability integral transform for one number of steps ahead, series by series."""
         values = np.concatenate([one.pit[:, ahead - 1].ravel() for one in self.series])
         return values[~np.isnan(values)]
 
@@ -100,17 +100,17 @@ def evaluate_rolling(
     draws: int = 1000,
     key: Key,
 ) -> RollingEvaluation:
-    """Forecasts from one origin after the other, each scored on what came: one pass of the filter for each series.
+    """Forecast from many origins of each series and score each forecast, in one pass of the filter for each series.
 
-    The parameters stay as they are: to score what a model has not learned from, learn from the first part of the series
+    The parameters are fixed. To score data that the model has not learned from, learn from the first part of the series
     and let `first` be the step after it; the filter still reads everything before an origin.
 
     **Arguments:**
 
-    - `horizon`: how many steps ahead. An origin has as many steps after it, so that all distances have the same ones.
-    - `first`: the first step that is forecast one ahead, counted from 1, which is forecast from nothing.
-    - `origins`: how many, evenly spread over each series; by default every step is one.
-    - `particles`, `draws`: of the filter, and of each forecast.
+    - `horizon`: the number of steps ahead. Origins have as many steps after them, so that all horizons share them.
+    - `first`: the first step that is forecast one step ahead, counted from 1; step 1 is forecast without observations.
+    - `origins`: the number of origins, evenly spread over each series; by default every step is one.
+    - `particles`, `draws`: the numbers of particles of the filter and of draws of each forecast.
     """
     for name, value, least in (("horizon", horizon, 1), ("first", first, 1), ("draws", draws, 2)):
         if value < least:
@@ -123,7 +123,7 @@ def evaluate_rolling(
             raise InputError(
                 f"There is nothing to score {ahead} ahead: no origin from step {first} on has an observation there, "
                 f"and {horizon - ahead} more steps after it; the longest series has "
-                f"{max(int(plan.lengths.max()) for plan in plans)}. Begin earlier (first, on the command line --from), "
+                f"{max(int(plan.lengths.max()) for plan in plans)}. Start earlier (first, on the command line --from), "
                 "look less far (horizon), or take more origins."
             )
     sampler, scored_series = SMC(particles), []
@@ -137,7 +137,7 @@ def evaluate_rolling(
     scored_series.sort(key=lambda each: each[0])
     series, observations = [one for _, one, _ in scored_series], [values for *_, values in scored_series]
     scores = [_summary(series, observations, ahead) for ahead in range(1, horizon + 1)]
-    # Without an observation there is no log score at all; one that is not finite is the filter's.
+    # Steps without an observation have no log score; any other that is not finite comes from the filter.
     collapsed = sum(bool((~np.isfinite(one.log_score[~np.isnan(one.crps).all(axis=-1)])).any()) for one in series)
     return RollingEvaluation(scores, series, observations, particles, draws, collapsed)
 
@@ -146,7 +146,7 @@ def evaluate_rolling(
 def _all(
     sampler: SMC, model: Model, proposal: Proposal, batch: Series, wanted: Any, horizon: int, draws: int, key: Key
 ) -> Rolling:
-    # One series after the other: memory does not grow with them, and steps that are no origins cost no forecast.
+    # One series after the other: memory does not grow with their number, and only origins cost a forecast.
     return jax.lax.map(
         lambda one: rolling(sampler, model, proposal, one[0], one[1], horizon=horizon, draws=draws, key=key),
         (batch, wanted),
@@ -154,7 +154,7 @@ def _all(
 
 
 class _Plan(NamedTuple):
-    """A batch with the places where forecasts begin, and its values with NaN for what is missing."""
+    """A batch with the origins of its forecasts, and its values with NaN where they are missing."""
 
     batch: Series
     origins: np.ndarray
@@ -162,7 +162,7 @@ class _Plan(NamedTuple):
     values: np.ndarray
 
     def has_targets(self, ahead: int) -> bool:
-        """Whether anything was observed so far after an origin."""
+        """Whether anything was observed `ahead` steps after an origin."""
         known = np.any(~np.isnan(self.values), axis=-1)
         return bool((self.origins[:, : known.shape[1] - ahead + 1] & known[:, ahead - 1 :]).any())
 
@@ -176,7 +176,7 @@ def _plan(batch: Series, horizon: int, first: int, origins: int | None) -> _Plan
 
 
 def _origins(steps: int, length: int, horizon: int, first: int, origins: int | None) -> np.ndarray:
-    """True where a forecast begins: with at least `horizon` steps after it."""
+    """Return True at the origins: steps with at least `horizon` steps after them."""
     low, high = first - 1, length - horizon
     flags = np.zeros(steps, bool)
     if low <= high:

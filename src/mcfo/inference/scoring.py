@@ -24,18 +24,18 @@ from mcfo.smc.trace import State
 from mcfo.types import Key, Memory, Observation, Scalar
 
 _ROLLING_TAG = 0x726F6C6C
-"""Keeps the forecasts' random numbers apart from the filter's."""
+"""Separates the random numbers of forecasts from those of the filter."""
 
 
 class Rolling(eqx.Module):
-    """Forecasts of one series, (steps, horizon): those at place t are of x_t+1 to x_t+h given x_1:t, t = 0..T-1.
+    """Scored forecasts of one series, (steps, horizon): row t has those of x_t+1 to x_t+h given x_1:t, t = 0..T-1.
 
-    NaN stands where no forecast began, and where there is nothing to compare it with.
+    NaN stands at steps that are no origin, and where there is no observation to compare with.
 
-    - `log_score`: log p(x_t+s | x_1:t), of all dimensions that were observed together; higher is better.
+    - `log_score`: log p(x_t+s | x_1:t), jointly over the observed dimensions; higher is better.
     - `crps`: the continuous ranked probability score; lower is better.
-    - `pit`: where in the forecast the value fell, uniform between 0 and 1 if the model is right.
-    - `mean`, `quantiles`: of the forecasts, the latter at `LEVELS`.
+    - `pit`: the probability integral transform, uniform between 0 and 1 if the model is right.
+    - `mean`, `quantiles`: those of the forecasts, the quantiles at `LEVELS`.
     """
 
     log_score: Float[Array, "*forecasts"]
@@ -46,7 +46,7 @@ class Rolling(eqx.Module):
 
 
 class _Target(NamedTuple):
-    """A step that is forecast. `scored` says of each dimension whether there is a value to compare with."""
+    """A step that is forecast. `scored` is True for the dimensions that have a value to compare with."""
 
     observation: Any
     observed: Any
@@ -65,15 +65,15 @@ def rolling(
     draws: int,
     key: Key,
 ) -> Rolling:
-    """Filters a series once; from each origin so many draws go on for `horizon` steps, independent given the particles.
+    """Filter a series once, and forecast `horizon` steps from each origin by `draws` independent paths.
 
     The log score one step ahead is the filter's own evidence increment, which a good proposal makes precise; further
-    ahead it is the logarithm of the mean density over the draws. Either is a little low in mean, by half the variance
-    of that logarithm. Memory does not grow with the number of origins beyond what is kept of each.
+    ahead it is the logarithm of the mean density over the draws. Both are biased downwards by half the variance of that
+    logarithm. Apart from the results, memory does not grow with the number of origins.
 
     **Arguments:**
 
-    - `origins`: True at place t where a forecast given x_1:t is wanted.
+    - `origins`: True at index t where a forecast given x_1:t is wanted.
     """
     targets = _padded(series, frames(proposal, series), horizon)
 
@@ -92,13 +92,13 @@ def rolling(
 
     extras = jnp.arange(series.steps), origins
     _, (forecasts, increments) = step_scan(sampler, model, proposal, series, visit, key=key, extras=extras)
-    # One step ahead, the filter knows the predictive density better than the draws do.
+    # One step ahead, the filter estimates the predictive density more precisely than the draws.
     one_ahead = jnp.where(jnp.isnan(forecasts.log_score[:, 0]), jnp.nan, increments)
     return eqx.tree_at(lambda r: r.log_score, forecasts, forecasts.log_score.at[:, 0].set(one_ahead))
 
 
 def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
-    """Every step, and after the last as many without values as a forecast from it would reach."""
+    """Return every step, followed by steps without values for forecasts beyond the end."""
 
     def lengthen(array: Any, **how: Any) -> Any:
         return None if array is None else jnp.pad(array, ((0, horizon - 1), (0, 0)), **how)
@@ -111,11 +111,11 @@ def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
     )
 
 
-def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key: Key, dtype: Any) -> Rolling:
-    """Draws from where a filter stands, or from the model's beginning if `begin` is None."""
+def _rolling_forecast(model: Model, state: Any, ahead: _Target, draws: int, key: Key, dtype: Any) -> Rolling:
+    """Forecast from the state of a filter, or from the model's initial distribution if `state` is None."""
     of_choice, of_paths = jax.random.split(key)
     keys = jax.random.split(of_paths, len(ahead.scored))
-    if begin is None:
+    if state is None:
         (first, first_key), rest = split_first((ahead, keys))
         memory = model.start(first.inputs)
         memories, one = _rolling_step(
@@ -123,8 +123,8 @@ def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key:
         )
     else:
         rest = ahead, keys
-        chosen = draw_indices(begin.log_weights, draws, key=of_choice)
-        memories, one = jax.tree.map(lambda array: array[chosen], begin.memory), None
+        chosen = draw_indices(state.log_weights, draws, key=of_choice)
+        memories, one = jax.tree.map(lambda array: array[chosen], state.memory), None
 
     def body(memories: Memory, given: tuple[_Target, Key]) -> tuple[Memory, Rolling]:
         target, own = given
@@ -141,7 +141,7 @@ def _rolling_forecast(model: Model, begin: Any, ahead: _Target, draws: int, key:
 def _rolling_step(
     model: Model, distribution: Any, sources: Any, target: _Target, key: Key, dtype: Any
 ) -> tuple[Memory, Rolling]:
-    """One step of all draws, compared with its target."""
+    """Simulate one step of all draws, and compare it with its target."""
     of_draws, of_ties = jax.random.split(key)
     uniform = jax.random.uniform(of_ties, target.observation.shape, dtype)
 
@@ -170,10 +170,10 @@ def _rolling_step(
 
 
 def crps(ordered: Float[Array, "draws dimensions"], value: Float[Array, " dimensions"]) -> Float[Array, " dimensions"]:
-    """E|X - x| - E|X - X'| / 2 for each dimension: the continuous ranked probability score, in units of x.
+    """Return E|X - x| - E|X - X'| / 2 for each dimension: the continuous ranked probability score, in units of x.
 
-    The fair estimator: unbiased for the law of independent draws X, whatever their number, where the plain one rewards
-    few draws for lying close together. Gneiting and Raftery (2007); Ferro (2014).
+    This is the fair estimator: unbiased for the distribution of independent draws X, whatever their number, while the
+    plain one rewards few draws for being close together. Gneiting and Raftery (2007); Ferro (2014).
 
     **Arguments:**
 
@@ -190,7 +190,7 @@ def crps(ordered: Float[Array, "draws dimensions"], value: Float[Array, " dimens
 def ordered_quantiles(
     ordered: Float[Array, "draws dimensions"], levels: tuple[float, ...]
 ) -> Float[Array, "levels dimensions"]:
-    """Quantiles of draws in ascending order, between two of them by a straight line."""
+    """Return quantiles of draws in ascending order, interpolated linearly."""
     indices = jnp.asarray(levels, ordered.dtype) * (len(ordered) - 1)
     lower = jnp.floor(indices).astype(jnp.int32)
     upper = jnp.minimum(lower + 1, len(ordered) - 1)
@@ -201,9 +201,10 @@ def ordered_quantiles(
 def rank_transform(
     draws: Shaped[Array, "draws dimensions"], value: Observation, uniform: Float[Array, " dimensions"]
 ) -> Float[Array, " dimensions"]:
-    """The rank of the value among the draws, between 0 and 1: uniform if it came from the law of the draws.
+    """Return the rank of the value among the draws, between 0 and 1.
 
-    Exactly so with any number of draws, also of counts, since ties are broken by the uniform numbers.
+    It is uniform if the value has the distribution of the draws, for any number of draws and also for counts, since
+    ties are broken by the uniform numbers.
     """
     below = jnp.sum(draws < value, axis=0)
     ties = jnp.sum(draws == value, axis=0)
@@ -213,9 +214,9 @@ def rank_transform(
 def probability_below(
     distribution: Any, value: Observation, uniform: Float[Array, " dimensions"]
 ) -> Float[Array, " dimensions"] | None:
-    """P(X < x) + u P(X = x) for each dimension, where the law has a distribution function; None elsewhere.
+    """Return P(X < x) + u P(X = x) for each dimension, or None if the cumulative distribution function is unknown.
 
-    The mean of it over draws of the latent sees the tails that a finite number of draws of X never reaches.
+    Its mean over draws of the latent resolves tails that a finite number of draws of X never reaches.
     """
     base = (
         distribution.base_dist

@@ -1,4 +1,4 @@
-"""What is known of each step once the whole series has been seen; what was missing in it is filled."""
+"""Smoothing: p(z_t | x_1:T) for every step of a series, and the imputation of missing values."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
     import xarray
 
 _TAG = 0x66696C6C
-"""Keeps the random numbers of observations apart from those of filter and smoother."""
+"""Separates the random numbers of observations from those of filter and smoother."""
 
 
 class Smoothed(eqx.Module):
-    """For each step t, p(z_t | x_1:T) and the law of another x_t given x_1:T; how the filter went.
+    """Summaries of p(z_t | x_1:T) and of the predictive distribution of x_t given x_1:T; the record of the filter.
 
-    `observed` speaks of a new observation where x_t was seen, and of the missing one itself where it was not, given
-    also what was seen of the other dimensions.
+    `observed` is about a new observation where x_t was observed. Where it is missing, it is about the missing value
+    itself, given also the observed dimensions of the same step.
     """
 
     latent: Summary
@@ -59,20 +59,23 @@ def smooth_series(
     levels: Any = LEVELS,
     draws: int = 0,
 ) -> Smoothed:
-    """Smooths one series: filters it, then draws paths backwards; for a model that is not Markov, from the genealogy,
-    whose early steps descend from few particles.
+    """Smooth one series: filter it, then draw paths backwards.
+
+    For a model that is not Markov, paths are drawn from the genealogy, whose early steps descend from few particles.
 
     **Arguments:**
 
-    - `sampler`: the filter; 1000 particles unless given. All of them are kept at every step.
-    - `paths`: how many are drawn.
-    - `levels`: of the quantiles.
-    - `draws`: how many of the paths are kept; at most all.
+    - `sampler`: the filter; by default with 1000 particles. The particles of all steps are stored.
+    - `paths`: the number of paths that are drawn.
+    - `levels`: the levels of the quantiles.
+    - `draws`: the number of paths that are returned, at most `paths`.
     """
     check_arguments(model, proposal, key)
     check_series(series)
     if paths < 1 or not 0 <= draws <= paths:
-        raise ValueError(f"Of one or more paths, so many can be kept at most; but got {paths} paths, {draws} kept.")
+        raise ValueError(
+            f"At least one path is drawn, and at most all are returned; but got {paths} paths and {draws} draws."
+        )
     chosen = sampler or SMC(1000)
     if isinstance(model, MarkovModel):
         drawn = _of_markov(chosen, model, proposal, series, paths, key)
@@ -82,7 +85,7 @@ def smooth_series(
 
 
 class _Paths(NamedTuple):
-    """Equally weighted paths, time in front: states, observations, and the means of their laws where they have any."""
+    """Equally weighted paths with a leading time axis: states, observations, and the emissions' means if they exist."""
 
     latents: Shaped[Array, "steps paths *latent"]
     observations: Shaped[Array, "steps paths dimensions"]
@@ -100,13 +103,13 @@ def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> S
 
     saved = None
     if draws:
-        # They are independent, so that the first ones are as good as any.
+        # The paths are independent, so that the first ones are as good as any.
         saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
     return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, saved)
 
 
 def _seen(model: Model, memory: Memory, latent: Any, frame: Frame, sample: Key, imputation: Key) -> tuple[Any, Any]:
-    """x_t anew where it was seen, and its missing part given what was seen; with the means, where there are any."""
+    """Draw x_t again where it was observed, and its missing part given the rest; return the means if they exist."""
     distribution: Any = model.emission(memory, latent, frame.inputs)
     another = distribution.sample(sample)
     mean = emission_mean(distribution, another)
@@ -121,7 +124,7 @@ def _seen(model: Model, memory: Memory, latent: Any, frame: Frame, sample: Key, 
 
 
 def _keys(key: Key, frame: Frame, count: int) -> Any:
-    """Two keys for each path."""
+    """Return two keys for each path."""
     return jax.random.split(jax.random.fold_in(step_key(key, frame), _TAG), (2, count))
 
 
@@ -145,7 +148,7 @@ def _of_markov(sampler: SMC, model: MarkovModel, proposal: Proposal, series: Ser
 
 @eqx.filter_jit
 def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, paths: int, key: Key) -> _Paths:
-    """From the genealogy: what a particle imputed is part of its past, and was weighed with it."""
+    """Draw paths from the genealogy: the values that a particle imputed are part of its past, and were weighted too."""
 
     def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> Any:
         draw = outcome.draw
@@ -154,7 +157,7 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
         def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
             return _seen(model, memory, latent, frame, sample, imputation)
 
-        # The filter's own keys: the values that its particles remember.
+        # The filter's own keys reproduce the values in its particles' memories.
         imputation = unused if draw.imputation is None else draw.imputation
         memory = model.start(frame.inputs) if before is None else draw.memory
         in_axes = (None if before is None else 0, 0, 0, 0)
@@ -163,13 +166,13 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     state, (saved, ancestors, record) = step_scan(sampler, model, proposal, series, visit, key=key)
 
-    def back(indices: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
+    def step_back(indices: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
         values, ancestors = now
         return ancestors[indices], jax.tree.map(lambda array: array[indices], values)
 
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
-    latents, observations, means = jax.lax.scan(back, last, (saved, ancestors), reverse=True)[1]
+    latents, observations, means = jax.lax.scan(step_back, last, (saved, ancestors), reverse=True)[1]
     return _Paths(latents, observations, means, record)
 
 
@@ -185,15 +188,16 @@ def smooth(
     seed: int = 0,
     progress: Progress = iter,
 ) -> xarray.Dataset:
-    """p(z_t | x_1:T) for every step of every series, and the law of another x_t; `filled` has the means of what was
-    missing in its place, whose intervals are the observation's quantiles.
+    """Compute p(z_t | x_1:T) for every step of every series, and the predictive distribution of x_t.
+
+    `filled` has the observations, with the means of missing values; their intervals are the observation's quantiles.
 
     **Arguments:**
 
-    - `particles`: of the filter; all of them are kept at every step.
-    - `paths`: drawn backwards through them.
-    - `draws`: how many paths are kept beside the summaries, for ArviZ.
-    - `data`, `levels`, `seed`: as those of `filter`.
+    - `particles`: the number of particles; those of all steps are stored.
+    - `paths`: the number of paths that are drawn backwards.
+    - `draws`: the number of paths beside the summaries, for ArviZ.
+    - `data`, `levels`, `seed`: as in `filter`.
     """
 
     def one(series: Series) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Checkpoints by Orbax: written beside and renamed, so that each is whole; the newest few and the best are kept."""
+"""Checkpoints by Orbax: each is complete or absent; the newest few and the best are preserved."""
 
 from __future__ import annotations
 
@@ -22,15 +22,17 @@ from mcfo.learning.parameters import dotted
 from mcfo.learning.step import State
 
 KEEP = 3
-"""The newest ones that are kept, besides the best."""
+"""The number of newest checkpoints that are preserved, besides the best."""
 _SCORE = "nll_per_step"
 _ONE_AT_A_TIME = threading.RLock()
 
 
 @contextmanager
 def _orbax() -> Iterator[None]:
-    """One call of Orbax at a time: two threads that save at once wait for each other until they time out. It logs a
-    traceback of every error, which comes as an exception anyway."""
+    """Allow one call of Orbax at a time, and silence its log.
+
+    Two threads that save at once wait for each other until they time out. Errors are raised, and logged besides.
+    """
     logger = logging.getLogger("absl")
     with _ONE_AT_A_TIME:
         before = logger.level
@@ -42,7 +44,7 @@ def _orbax() -> Iterator[None]:
 
 
 class Checkpoints:
-    """The checkpoints in a folder. Arrays go in by name: nothing is pickled, nothing is executed on the way out."""
+    """The checkpoints in a folder. Arrays are stored by name: nothing is pickled, so that loading executes no code."""
 
     def __init__(self, folder: Path):
         self._folder = folder
@@ -66,15 +68,15 @@ class Checkpoints:
             )
 
     def steps(self) -> list[int]:
-        """The steps of which there is a checkpoint, ascending."""
+        """Return the steps that have a checkpoint, in ascending order."""
         return sorted(checkpoint.step for checkpoint in self._manager.checkpoints)
 
     def save(self, state: State, *, seconds: float, nll_per_step: float) -> None:
-        """Keeps the state, unless it is kept already, and the seconds that the run has taken so far.
+        """Save the state, unless it is saved already, and the seconds that the run has taken so far.
 
         **Arguments:**
 
-        - `nll_per_step`: by which the best is known; infinite if this state was not evaluated.
+        - `nll_per_step`: the criterion of the best; infinite if this state was not evaluated.
         """
         step = int(state.step)
         if step in self.steps():
@@ -86,20 +88,19 @@ class Checkpoints:
             with _orbax():
                 self._manager.save(step, content, metrics=metrics, force=True)
         except Exception as error:
-            # Orbax and its storage raise errors of many types; all of them mean that this checkpoint is not there.
+            # Orbax and its storage raise errors of many types; each means that this checkpoint does not exist.
             self._failed = True
             raise RunError(
                 f"Cannot write the checkpoint of step {step} into {self._folder}: {_first_line(error)} Earlier ones "
-                "are "
-                "whole. Free some space, or repair the folder, and go on with --resume (in Python, resume=True)."
+                "are complete. Free some space, or repair the folder, and resume: --resume (in Python, resume=True)."
             ) from error
 
     def restore(self, like: State) -> tuple[State, float] | None:
-        """The newest state that can be read and its seconds; None if there is no checkpoint at all.
+        """Return the newest readable state and its seconds; None if there is no checkpoint at all.
 
         **Arguments:**
 
-        - `like`: a state of the same shape, as the run begins.
+        - `like`: a state of the same shape, such as the initial one.
         """
         unreadable: dict[int, str] = {}
         for step in reversed(self.steps()):
@@ -116,7 +117,7 @@ class Checkpoints:
             return self._fill(like, content)
         if unreadable:
             raise InputError(
-                f"No checkpoint in {self._folder} can be read ({'; '.join(unreadable.values())}). Begin anew in "
+                f"No checkpoint in {self._folder} can be read ({'; '.join(unreadable.values())}). Start again in "
                 "another folder."
             )
         return None
@@ -133,9 +134,7 @@ class Checkpoints:
             shown = ", ".join(different[:4]) + (" and others" if len(different) > 4 else "")
             raise InputError(
                 f"The checkpoint in {self._folder} is one of another model, optimizer or number of seeds: {shown} "
-                "differ. "
-                "Resume with the model, the proposal and the settings that the run began with, or choose another "
-                "folder."
+                "differ. Resume with the model, the proposal and the settings of the run, or choose another folder."
             )
 
         def pick(path: Any, leaf: Any) -> Any:
@@ -144,14 +143,14 @@ class Checkpoints:
         return jax.tree_util.tree_map_with_path(pick, like), seconds
 
     def close(self) -> None:
-        """Ends the threads that Orbax started, if it has."""
+        """Stop the threads of Orbax, if it started any."""
         if "_manager" not in vars(self):
             return
         try:
             with _orbax():
                 self._manager.close()
         except Exception:
-            # It raises once more what has been reported.
+            # Orbax raises again what has been reported.
             if not self._failed:
                 raise
 

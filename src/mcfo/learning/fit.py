@@ -1,4 +1,4 @@
-"""Learning: the loop that is read once, from top to bottom."""
+"""`fit`: the training loop, from top to bottom."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _Model = TypeVar("_Model", bound=Model)
 _Proposal = TypeVar("_Proposal", bound=Proposal)
 
 CHECKPOINT_SECONDS = 10.0
-"""How long a run goes on without a checkpoint."""
+"""The longest time between two checkpoints."""
 
 
 def fit(
@@ -42,26 +42,25 @@ def fit(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **settings: Any,
 ) -> Fitted[_Model, _Proposal]:
-    """Learns a model and its proposal from series.
+    """Learn a model and its proposal from series.
 
-        fitted = mcfo.fit(model, proposal, series, objective=mcfo.mcfo(100), steps=2000, learning_rate=0.01)
+        fitted = mcfo.fit(model, proposal, series, objective=mcfo.objectives.mcfo(100), steps=2000, learning_rate=0.01)
 
     An update whose bound, gradient or new parameters are not finite is skipped and counted. The random numbers of step
-    n are those of `fold_in(key(seed), n)`, so an interrupted run that is resumed gives the same numbers to the bit.
+    n come from `fold_in(key(seed), n)`, so that resuming an interrupted run is bit-identical.
 
     **Arguments:**
 
-    - `data`: series of any lengths, as a list or as a batch of [`stack`][]. Those of a list go in batches of similar
-      lengths, where that saves much padding.
-    - `validation`: held-out series, on which the best parameters are chosen and early stopping decides.
+    - `data`: series of any lengths, as a list or as a batch of [`stack`][]. A list is batched by similar lengths where
+      that saves much padding.
+    - `validation`: held-out series; they select the best parameters and decide on early stopping.
     - `out`: a folder for configuration, metrics, checkpoints and results; without it nothing is written.
-    - `resume`: go on with the run in that folder, or begin it if there is none.
-    - `watch`: a function of model and proposal whose named numbers are kept with every line of the metrics.
-    - `listener`: told of every line of the metrics; [`ProgressBar`][] shows them.
+    - `resume`: resume the run in that folder, or start it if there is none.
+    - `watch`: a function of model and proposal; the numbers that it returns by name are saved in the metrics.
+    - `listener`: receives every line of the metrics; [`ProgressBar`][] shows them.
     - `about`: names for config.json: "model", "data", "validation", "command".
-    - `checkpoint_seconds`: keep a checkpoint whenever so much time has passed, besides those at the best evaluation
-      and at the end.
-    - `settings`: those of [`Settings`][].
+    - `checkpoint_seconds`: the time between checkpoints; the best evaluation and the end have one anyway.
+    - `settings`: the fields of [`Settings`][].
     """
     chosen = Settings.from_options(settings)
     listener = Silent() if listener is None else listener
@@ -75,25 +74,25 @@ def fit(
         if folder is not None and resume:
             state, seconds, lines = folder.restore(state)
             state = trainer.replicate(state)
-        begun = kept = time.perf_counter()
+        started = saved = time.perf_counter()
         before, best = seconds, trainer.best_score(lines)
         with listener, Watchdog(listener, _how_to_resume(out)) as watchdog:
             listener.begin(chosen.steps, int(state.step), trainer.particles)
             while int(state.step) < chosen.steps and not trainer.is_exhausted(state):
                 step = int(state.step)
-                state, now = watchdog.watch(step, trainer.advance, state)
+                state, new = watchdog.watch(step, trainer.advance, state)
                 if trainer.is_due(state):
-                    state, now = watchdog.watch(step, trainer.validate, state, now)
-                seconds = before + time.perf_counter() - begun
-                now = [{**line, "seconds": round(seconds, 3)} for line in now]
-                lines += now
-                listener.update(now)
-                score = trainer.score(now)
+                    state, new = watchdog.watch(step, trainer.validate, state, new)
+                seconds = before + time.perf_counter() - started
+                new = [{**line, "seconds": round(seconds, 3)} for line in new]
+                lines += new
+                listener.update(new)
+                score = trainer.score(new)
                 if folder is not None:
-                    folder.log(now)
-                    if score < best or time.perf_counter() - kept > checkpoint_seconds:
+                    folder.log(new)
+                    if score < best or time.perf_counter() - saved > checkpoint_seconds:
                         folder.checkpoint(state, seconds=seconds, nll_per_step=score)
-                        kept = time.perf_counter()
+                        saved = time.perf_counter()
                 best = min(best, score)
             fitted = watchdog.watch(int(state.step), trainer.finish, state, lines, seconds)
             if folder is not None:

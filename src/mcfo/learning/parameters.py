@@ -1,4 +1,4 @@
-"""The arrays of a model and a proposal, by name: what is learned, what is fixed, what a file holds."""
+"""The arrays of a model and a proposal by name: learned, fixed, and stored in files."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ _Tree = TypeVar("_Tree")
 
 
 class Modules(eqx.Module):
-    """A model and its proposal: the two sides that are learned."""
+    """A model and its proposal, which are learned together."""
 
     model: Model
     proposal: Proposal
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:
-    """Every array of a tree by its dotted path: "model.transition_noise.log_diagonal"."""
+    """Return every array of a tree by its dotted path: "model.transition_noise.log_diagonal"."""
     leaves = jax.tree_util.tree_leaves_with_path(tree)
     return {dotted(path): leaf for path, leaf in leaves if eqx.is_array(leaf)}
 
 
 def dotted(path: Any) -> str:
+    """Return the dotted name of a path in a pytree."""
     return jax.tree_util.keystr(path, simple=True, separator=".")
 
 
 def split(modules: Modules, fixed: Iterable[str]) -> tuple[Modules, Modules]:
-    """What is learned (the real arrays outside the fixed paths), and all the rest; `eqx.combine` joins them."""
+    """Split into what is learned (the real arrays outside the fixed paths) and the rest; `eqx.combine` joins them."""
     names = [dotted(path) for path, leaf in jax.tree_util.tree_leaves_with_path(modules) if eqx.is_inexact_array(leaf)]
     for path in fixed:
         if not any(_lies_under(name, path) for name in names):
@@ -53,7 +54,7 @@ def _lies_under(name: str, path: str) -> bool:
 
 
 def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree:
-    """The same module with the arrays of a file in the places of its own."""
+    """Return the module with its arrays replaced by those of a file."""
     wanted = named_arrays(like)
     missing, unknown = sorted(wanted.keys() - arrays.keys()), sorted(arrays.keys() - wanted.keys())
     if missing or unknown:
@@ -61,13 +62,13 @@ def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree
             f"{source} holds another model. "
             + (f"It lacks {', '.join(missing)}. " if missing else "")
             + (f"It has {', '.join(unknown)} instead. " if unknown else "")
-            + "Give the model and the proposal that the run was made with."
+            + "Give the model and the proposal of the run."
         )
     for name, array in wanted.items():
         if array.shape != arrays[name].shape:
             raise InputError(
                 f"{source} holds another model: {name} has shape {arrays[name].shape} there, but {array.shape} is "
-                "wanted. Give the model and the proposal that the run was made with."
+                "wanted. Give the model and the proposal of the run."
             )
 
     def pick(path: Any, leaf: Any) -> Any:
@@ -77,7 +78,7 @@ def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree
 
 
 def digest(tree: Any) -> str:
-    """One number for all the arrays of a tree: the same if and only if names, shapes, types and values are."""
+    """Hash the arrays of a tree: their names, shapes, types and values."""
     result = hashlib.sha256()
     for name, array in sorted(named_arrays(tree).items()):
         values = np.asarray(array)
@@ -87,11 +88,11 @@ def digest(tree: Any) -> str:
 
 
 def describe(value: Any, *, values: bool = True) -> Any:
-    """A module as data for config.json: its class and its fields, arrays by their shapes where they are long.
+    """Describe a module as data for config.json: its class and its fields; long arrays by their shapes.
 
     **Arguments:**
 
-    - `values`: whether the numbers in short arrays are of interest.
+    - `values`: whether short arrays are given by their numbers.
     """
     if eqx.is_array(value) or isinstance(value, np.ndarray):
         array = np.asarray(value)

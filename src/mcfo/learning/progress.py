@@ -1,4 +1,4 @@
-"""Who is told how a run goes: a bar in the terminal, event files for TensorBoard, or nobody."""
+"""Listeners of a run: a progress bar in the terminal, and event files for TensorBoard."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from mcfo.errors import InputError
 
 
 class Listener(abc.ABC):
-    """Told when a run begins and of every line of the metrics; a context manager around the loop."""
+    """Receives the start of a run and every line of its metrics; a context manager around the training loop."""
 
     @abc.abstractmethod
     def begin(self, steps: int, step: int, particles: int) -> None:
-        """The run goes from `step` to `steps`."""
+        """Receive the start of a run that goes from `step` to `steps`."""
 
     @abc.abstractmethod
     def update(self, lines: list[dict[str, Any]]) -> None:
-        """The newest lines, one for each seed."""
+        """Receive the newest lines, one for each seed."""
 
     def notice(self, text: str) -> None:
         """What a person should know now; called from another thread. Without a better place it is logged."""
@@ -37,7 +37,7 @@ class Listener(abc.ABC):
 
 
 class Silent(Listener):
-    """Says nothing of its own."""
+    """Shows nothing."""
 
     def begin(self, steps: int, step: int, particles: int) -> None:
         pass
@@ -47,11 +47,11 @@ class Silent(Listener):
 
 
 class ProgressBar(Listener):
-    """Bound, effective sample size, gradient norms, skipped updates and the time left.
+    """Shows bound, effective sample size, gradient norms, skipped updates and the time left.
 
     **Arguments:**
 
-    - `each_evaluation`: print a line that stays at each evaluation.
+    - `each_evaluation`: whether each evaluation prints a permanent line.
     """
 
     def __init__(self, console: Console | None = None, title: str = "Learning", *, each_evaluation: bool = True):
@@ -103,7 +103,7 @@ class ProgressBar(Listener):
 
 
 class TensorBoard(Listener):
-    """Writes event files, a folder for each seed, and passes everything on."""
+    """Writes event files, one folder for each seed, and passes everything on to the listener `then`."""
 
     def __init__(self, folder: Path, then: Listener):
         try:
@@ -112,7 +112,7 @@ class TensorBoard(Listener):
             raise InputError(
                 "Event files for TensorBoard need the package tensorboardX: pip install 'mcfo[tensorboard]'."
             ) from error
-        self._make = tensorboardX.SummaryWriter
+        self._open = tensorboardX.SummaryWriter
         self._folder, self._then = folder, then
         self._writers: dict[int, Any] = {}
 
@@ -135,7 +135,7 @@ class TensorBoard(Listener):
         for line in lines:
             seed = line["seed"]
             if seed not in self._writers:
-                self._writers[seed] = self._make(str(self._folder / f"seed-{seed}"))
+                self._writers[seed] = self._open(str(self._folder / f"seed-{seed}"))
             numbers = {**line, **line.get("watched", {})}
             for name, value in numbers.items():
                 if isinstance(value, int | float) and name not in ("seed", "step"):
@@ -144,6 +144,6 @@ class TensorBoard(Listener):
 
 
 def _shown(lines: list[dict[str, Any]], name: str, form: str) -> str:
-    """The mean over the seeds."""
+    """Format the mean over the seeds."""
     values = [line[name] for line in lines if line.get(name) is not None]
     return format(float(np.mean(values)), form) if values else "–"

@@ -1,4 +1,4 @@
-"""What learning leaves behind."""
+"""The result of a fit: models, proposals, metrics and evaluations, in memory and as data for results.json."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _Model = TypeVar("_Model", bound=Model)
 _Proposal = TypeVar("_Proposal", bound=Proposal)
 
 _LISTED = 64
-"""Arrays of up to so many entries are printed in results.json; all of them are in model.npz."""
+"""The largest number of entries with which an array is listed in results.json; model.npz has all arrays."""
 
 
 @dataclass(frozen=True)
 class SeedFit(Generic[_Model, _Proposal]):
-    """What one seed learned.
+    """The result of one seed.
 
-    - `skipped`: updates that were not finite, and not made.
-    - `best_step`: after which update the validation NLL was lowest.
+    - `skipped`: the number of updates that were not finite and were skipped.
+    - `best_step`: the number of updates after which the validation NLL was lowest.
     """
 
     seed: int
@@ -45,7 +45,7 @@ class SeedFit(Generic[_Model, _Proposal]):
 
 @dataclass(frozen=True)
 class Fitted(Generic[_Model, _Proposal]):
-    """What [`fit`][] learned. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all."""
+    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all."""
 
     seeds: tuple[SeedFit[_Model, _Proposal], ...]
     metrics: tuple[dict[str, Any], ...]
@@ -67,48 +67,51 @@ class Fitted(Generic[_Model, _Proposal]):
 
     @property
     def model(self) -> _Model:
+        """The model of the best seed."""
         return self.best.model
 
     @property
     def proposal(self) -> _Proposal:
+        """The proposal of the best seed."""
         return self.best.proposal
 
     @property
     def evaluation(self) -> Evaluation:
+        """The evaluation of the best seed."""
         return self.best.evaluation
 
     @property
     def skipped(self) -> int:
-        """Updates that were not made, over all seeds."""
+        """The number of skipped updates, over all seeds."""
         return sum(one.skipped for one in self.seeds)
 
     def filter(self, data: Any, **options: Any) -> xarray.Dataset:
-        """What is known of each state when its step comes: p(z_t | x_1:t), and p(x_t | x_1:t-1) before it.
+        """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: [`filter`][mcfo.filter] with the best seed.
 
-        `data` is a file, what `read_series` read, series or an array; the options are `particles`, `levels`, `draws`
+        `data` is a file, a table of `read_series`, series or an array; the options are `particles`, `levels`, `draws`
         and `seed`.
         """
         return filter(self.model, self.proposal, data, **options)
 
     def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
-        """What is known of each state in the end, p(z_t | x_1:T), and of what was missing.
+        """Compute p(z_t | x_1:T) for every step, and fill in missing values: [`smooth`][mcfo.smooth].
 
         The options are those of `filter`, and `paths`.
         """
         return smooth(self.model, self.proposal, data, **options)
 
     def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """What comes in the steps after the last one. The options are those of `filter`, and `inputs`."""
+        """Forecast the steps after the last one. The options are those of `filter`, and `inputs`."""
         return forecast(self.model, self.proposal, data, steps, **options)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Every array of every seed's model and proposal, by name, the seeds in front."""
+        """Return the arrays of model and proposal by name, with a leading axis over the seeds."""
         each = [named_arrays(Modules(one.model, one.proposal)) for one in self.seeds]
         return {name: np.stack([np.asarray(arrays[name]) for arrays in each]) for name in each[0]}
 
 
 def results_data(fitted: Fitted) -> dict[str, Any]:
-    """What goes into results.json."""
+    """Return what results.json holds."""
     return {
         "stopped": fitted.stopped,
         "steps": fitted.steps,

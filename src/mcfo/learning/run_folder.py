@@ -1,4 +1,4 @@
-"""The folder of a run: what determines it, how it went, where it stands, what came out."""
+"""The folder of a run: configuration, metrics, checkpoints and results."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ from mcfo.learning.trainer import Trainer
 from mcfo.validation import float_dtype
 
 _IGNORED = ("command", "data.file", "validation.file", "settings.devices")
-"""Entries of config.json that say how the run was called, not what it is: the data have a hash, and the devices that
-were used stand beside those that were asked for."""
+"""Entries of config.json about how the run was called, not what it computes: data are identified by their hash, and
+the devices in use are listed beside the requested ones."""
 
 
 class RunFolder:
@@ -35,7 +35,7 @@ class RunFolder:
     **Arguments:**
 
     - `config`: everything that determines the run.
-    - `resume`: go on with a run that was interrupted: it must have the same configuration.
+    - `resume`: resume an interrupted run, which must have the same configuration.
     """
 
     def __init__(self, path: Path, config: Mapping[str, Any], *, resume: bool):
@@ -47,7 +47,7 @@ class RunFolder:
             self._check_same()
         elif path.exists() and any(path.iterdir()):
             raise InputError(
-                f"{path} exists already. Choose another folder, or go on with the run in it by --resume (in Python, "
+                f"{path} exists already. Choose another folder, or resume the run in it: --resume (in Python, "
                 "resume=True)."
             )
         try:
@@ -61,15 +61,15 @@ class RunFolder:
 
     @property
     def finished(self) -> bool:
-        """Whether the run in it has ended."""
+        """Whether the run has finished."""
         return (self.path / "results.json").exists()
 
     def restore(self, like: State) -> tuple[State, float, list[dict[str, Any]]]:
-        """The state to go on from, the seconds it took and the lines of the metrics up to it."""
+        """Return the state to resume from, the seconds spent on it and the metrics up to it."""
         restored = self._checkpoints.restore(like)
         state, seconds = (like, 0.0) if restored is None else restored
         lines = [line for line in read_metrics(self.path) if line["step"] <= int(state.step)]
-        # What was logged after the checkpoint will be logged again.
+        # Lines after the checkpoint will be logged again.
         content = "".join(json.dumps(line) + "\n" for line in lines)
         self._metrics.close()
         try:
@@ -80,7 +80,7 @@ class RunFolder:
         return state, seconds, lines
 
     def log(self, lines: list[dict[str, Any]]) -> None:
-        """Appends to the metrics."""
+        """Append lines to the metrics."""
         try:
             content = "".join(json.dumps(line) + "\n" for line in lines).encode()
             if self._metrics.write(content) != len(content):
@@ -89,7 +89,7 @@ class RunFolder:
             raise self._cannot_write("metrics.jsonl", error) from error
 
     def checkpoint(self, state: State, *, seconds: float, nll_per_step: float) -> None:
-        """Keeps the state; the metrics up to it are on the disk before."""
+        """Save the state, once the metrics up to it are on the disk."""
         try:
             os.fsync(self._metrics.fileno())
         except OSError as error:
@@ -97,7 +97,7 @@ class RunFolder:
         self._checkpoints.save(state, seconds=seconds, nll_per_step=nll_per_step)
 
     def finish(self, results: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        """Writes what came out; the results last, for they say that the run has ended."""
+        """Write the results; results.json comes last, because it marks the run as finished."""
         try:
             write_npz(self.path / "model.npz", arrays)
             self.write_json("results.json", results)
@@ -105,12 +105,12 @@ class RunFolder:
             raise self._cannot_write("the results", error) from error
 
     def write_json(self, name: str, content: Mapping[str, Any]) -> None:
-        """One of the folder's JSON files, whole or not at all."""
+        """Write one of the folder's JSON files atomically."""
         text = json.dumps(content, indent=2, allow_nan=False)
         write_atomically(self.path / name, (text + "\n").encode())
 
     def close(self) -> None:
-        """Closes the files."""
+        """Close the files."""
         self._metrics.close()
         try:
             self._checkpoints.close()
@@ -121,7 +121,7 @@ class RunFolder:
         if not (self.path / "config.json").exists():
             if self.path.exists() and any(not _is_remnant(one) for one in self.path.iterdir()):
                 raise InputError(f"{self.path} holds no run to resume: there is no config.json in it.")
-            return  # it was interrupted before it had begun
+            return  # it was interrupted before its first file was complete
         previous = read_json(self.path / "config.json")
         different = [one for one in differences(self.config, previous) if one[0] not in _IGNORED]
         if different:
@@ -133,24 +133,23 @@ class RunFolder:
                 f"{self.path} holds a run with another configuration: {shown}. Resume with the configuration in "
                 f"{self.path / 'config.json'}, or choose another folder."
             )
-        # What the run was called with stays as it was.
+        # The command is that of the first call.
         self.config["command"] = previous.get("command")
 
     def _cannot_write(self, what: str, error: OSError) -> RunError:
         return RunError(
-            f"Cannot write {what} into {self.path}: {error.strerror}. What was kept before is whole. Free some "
-            "space and "
-            "go on with --resume (in Python, resume=True)."
+            f"Cannot write {what} into {self.path}: {error.strerror}. What was saved before is complete. Free some "
+            "space and resume: --resume (in Python, resume=True)."
         )
 
 
 def _is_remnant(path: Path) -> bool:
-    """Whether a file was being written when its process ended."""
+    """Whether a file is left over from a process that was killed."""
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".part"))
 
 
 def _lock(path: Path) -> IO[bytes]:
-    """A lock that ends with the process, however it ends: two runs in one folder would ruin each other's files."""
+    """Take a lock that is released when the process ends: two runs in one folder would overwrite each other."""
     file = path.open("ab")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -163,7 +162,7 @@ def _lock(path: Path) -> IO[bytes]:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The lines of the metrics; a last one that was torn by a kill is left out."""
+    """Read the lines of the metrics, without a last one that was cut off when the process was killed."""
     path = folder / "metrics.jsonl"
     if not path.exists():
         return []
@@ -185,7 +184,7 @@ def read_metrics(folder: Path) -> list[dict[str, Any]]:
 
 
 def differences(new: Any, old: Any, path: str = "") -> list[tuple[str, Any, Any]]:
-    """Where two configurations differ: dotted path, new and old value."""
+    """Return the differences of two configurations: dotted path, new and old value."""
     if isinstance(new, dict) and isinstance(old, dict):
         names = sorted(new.keys() | old.keys())
         return [
@@ -201,12 +200,12 @@ _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
 def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
-    """What goes into config.json.
+    """Return what config.json holds.
 
     **Arguments:**
 
-    - `about`: what the caller knows beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
-      (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of pictures),
+    - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
+      (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of images),
       "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
       "command".
     """

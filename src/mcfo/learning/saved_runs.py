@@ -1,4 +1,4 @@
-"""Models in files: named arrays, no pickles."""
+"""Models from files and runs from their folders: named arrays, no pickles."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _MOST_COLUMNS = 100_000
 
 
 class SavedSeed(NamedTuple):
-    """What one seed of a run learned; `nll_per_step` is that of the run's last evaluation."""
+    """The model and the proposal of one seed of a run; `nll_per_step` is that of the run's last evaluation."""
 
     seed: int
     model: Model
@@ -42,40 +42,43 @@ class SavedSeed(NamedTuple):
     inputs: Inputs = NO_INPUTS
 
     def filter(self, data: Any, **options: Any) -> xarray.Dataset:
-        """What is known of each state when its step comes: p(z_t | x_1:t), and p(x_t | x_1:t-1) before it.
+        """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: [`filter`][mcfo.filter].
 
-        `data` is a file, what `read_series` read, series or an array; the options are `particles`, `levels`, `draws`
+        `data` is a file, a table of `read_series`, series or an array; the options are `particles`, `levels`, `draws`
         and `seed`.
         """
         return filter(self.model, self.proposal, self._read(data), **options)
 
     def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
-        """What is known of each state in the end, p(z_t | x_1:T), and of what was missing.
+        """Compute p(z_t | x_1:T) for every step, and fill in missing values: [`smooth`][mcfo.smooth].
 
         The options are those of `filter`, and `paths`.
         """
         return smooth(self.model, self.proposal, self._read(data), **options)
 
     def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """What comes in the steps after the last one. The options are those of `filter`, and `inputs`: what drives the
-        model in those steps; where that is the time between steps alone, one unit each unless given."""
+        """Forecast the steps after the last one: [`forecast`][mcfo.forecast].
+
+        The options are those of `filter`, and `inputs`, the inputs of the coming steps. Where the time between steps is
+        the only input, it is one unit by default.
+        """
         if options.get("inputs") is None:
             options["inputs"] = coming_inputs(self.inputs, steps)
         return forecast(self.model, self.proposal, self._read(data), steps, **options)
 
     def _read(self, data: Any) -> Any:
-        """A file with the inputs that the model learned with; the rest is read later."""
+        """Read a file with the model's inputs; other data are read later."""
         return self.inputs.read(data) if isinstance(data, str | Path) else data
 
 
 class SavedRun(NamedTuple):
-    """A run from its folder."""
+    """A run that was loaded from its folder."""
 
     config: dict[str, Any]
     seeds: list[SavedSeed]
 
     def choose(self, seed: int | None = None) -> SavedSeed:
-        """This seed, or the one with the lowest NLL."""
+        """Return this seed, or the one with the lowest NLL."""
         if seed is None:
             return min(self.seeds, key=lambda one: one.nll_per_step)
         for one in self.seeds:
@@ -84,20 +87,20 @@ class SavedRun(NamedTuple):
         raise InputError(f"The run has no seed {seed}, but {', '.join(str(one.seed) for one in self.seeds)}.")
 
     def filter(self, data: Any, **options: Any) -> xarray.Dataset:
-        """[`SavedSeed.filter`][] of the seed with the lowest NLL."""
+        """Apply [`SavedSeed.filter`][] of the seed with the lowest NLL."""
         return self.choose().filter(data, **options)
 
     def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
-        """[`SavedSeed.smooth`][] of the seed with the lowest NLL."""
+        """Apply [`SavedSeed.smooth`][] of the seed with the lowest NLL."""
         return self.choose().smooth(data, **options)
 
     def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """[`SavedSeed.forecast`][] of the seed with the lowest NLL."""
+        """Apply [`SavedSeed.forecast`][] of the seed with the lowest NLL."""
         return self.choose().forecast(data, steps, **options)
 
     @property
     def image(self) -> tuple[int, int] | None:
-        """Height and width, where the run learned from pictures."""
+        """Height and width, if the run learned from images."""
         image, size = nested(self.config, "data", "image"), nested(self.config, "data", "dimensions")
         if not (isinstance(image, list) and len(image) == 2 and all(isinstance(one, int) and one > 0 for one in image)):
             return None
@@ -105,11 +108,11 @@ class SavedRun(NamedTuple):
 
     @property
     def inputs(self) -> Inputs:
-        """What the model reads beside the observations."""
+        """The inputs that the model reads beside the observations."""
         return Inputs.from_config(self.config)
 
     def check(self, values: Sequence[float]) -> None:
-        """Refuses an observation, NaN for what is missing, that the model cannot explain, if it is of the catalogue."""
+        """Refuse an observation, with NaN where it is missing, that a model of the catalogue cannot explain."""
         name, options = (nested(self.config, "model", part) for part in ("name", "options"))
         if nested(self.config, "model", "own") is not False:
             return
@@ -121,7 +124,7 @@ class SavedRun(NamedTuple):
 
     @property
     def columns(self) -> list[str]:
-        """The names of what it learned from."""
+        """The names of the columns that it learned from."""
         columns, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
         if isinstance(columns, list) and len(columns) == size and all(isinstance(one, str) for one in columns):
             return columns
@@ -129,16 +132,16 @@ class SavedRun(NamedTuple):
 
 
 def save(path: str | Path, module: Any) -> None:
-    """Writes every array of a model, a proposal or any other module into an NPZ file, by name."""
+    """Write every array of a model, a proposal or any other module into an NPZ file, by name."""
     write_npz(Path(path), {name: np.asarray(array) for name, array in named_arrays(module).items()})
 
 
 def load(path: str | Path, like: _Tree) -> _Tree:
-    """A module from a file of [`save`][].
+    """Load a module from a file of [`save`][].
 
     **Arguments:**
 
-    - `like`: a module of the same structure, made as the saved one was; its arrays give way to those of the file.
+    - `like`: a module of the same structure; its arrays are replaced by those of the file.
     """
     return fill(like, read_arrays(Path(path)), source=str(path))
 
@@ -185,9 +188,8 @@ def load_run(
         if different:
             path, new, old = different[0]
             raise InputError(
-                f"{folder} holds another {side}: {path or 'the class'} was {old!r} and is {new!r}. Give the one "
-                "that the "
-                "run was made with."
+                f"{folder} holds another {side}: {path or 'the class'} was {old!r} and is {new!r}. Give the {side} "
+                "of the run."
             )
     arrays = read_arrays(folder / "model.npz")
     likelihoods = _likelihoods(folder)
@@ -205,7 +207,7 @@ def load_run(
 
 
 def _likelihoods(folder: Path) -> dict[int, float]:
-    """The NLL of each seed, from results.json; those that are not numbers are left out."""
+    """Return the NLL of each seed from results.json, without those that are not finite."""
     seeds = nested(read_json(folder / "results.json"), "seeds")
     likelihoods = {}
     for one in seeds if isinstance(seeds, list) else []:
@@ -216,7 +218,7 @@ def _likelihoods(folder: Path) -> dict[int, float]:
 
 
 class _Parts(NamedTuple):
-    """What is needed of config.json, which is not to be trusted."""
+    """The entries of config.json that loading needs; the file is not trusted."""
 
     name: str
     own_model: bool | None
@@ -256,14 +258,13 @@ def _start(
     like: tuple[Model, Proposal] | None,
     series_list: list[Series],
 ) -> Start:
-    """Modules of the right structure; their numbers do not matter."""
+    """Build modules of the right structure; their arrays will be replaced."""
     if like is not None:
         return Start(*like, ())
     if parts.own_model is None:
         raise InputError(
-            f"The model in {folder} was made in Python ({parts.name}). Load it there: mcfo.load_run(folder, "
-            "like=(model, "
-            "proposal))."
+            f"The model in {folder} was built in Python ({parts.name}). Load it there: mcfo.load_run(folder, "
+            "like=(model, proposal))."
         )
     if parts.own_model and model is None:
         raise InputError(f"{folder} holds a model of your own. Say where it is: --model path/to/{parts.name}.")

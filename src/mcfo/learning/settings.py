@@ -1,4 +1,4 @@
-"""How a model is to be learned: one frozen record, checked when it is made, and the optimizer that it names."""
+"""How a model is learned: one frozen record, checked when it is built, and the optimizer that it names."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from mcfo.validation import float_dtype
 
 
 def by_width() -> optax.GradientTransformation:
-    """Multiplies the updates of a weight matrix by √(2 / inputs), where that is less than one.
+    """Multiply the updates of a weight matrix by √(2 / inputs), where that is less than one.
 
-    Adam moves every weight by about the learning rate, so that a layer with n inputs that move together moves its
-    outputs by n times as much, while its weights are of the size √(2 / n) to begin with (He et al., 2015). With the
-    factor each step changes weights by the same share of their size, whatever the width: one rate does for narrow and
-    wide layers. Karras et al. (2018) do the same; Yang et al. (2021) have 1/n where the width grows without bounds.
+    Adam changes every weight by about the learning rate, so that n inputs that change together change the outputs of a
+    layer n times as much, while its initial weights have size √(2 / n) (He et al., 2015). With the factor, each step
+    changes weights by the same share of their size: one rate serves narrow and wide layers. Karras et al. (2018) do the
+    same; Yang et al. (2021) derive 1/n in the limit of infinite width.
     """
 
     def share(updates: Any) -> Any:
@@ -39,7 +39,7 @@ def by_width() -> optax.GradientTransformation:
 
 
 RATES: dict[str, Callable[[], optax.GradientTransformation]] = {"equal": optax.identity, "by-width": by_width}
-"""Transformations of the updates, after the optimizer's."""
+"""Transformations of the updates, applied after the optimizer."""
 
 
 SCHEDULES: dict[str, Callable[..., Any]] = {
@@ -49,14 +49,14 @@ SCHEDULES: dict[str, Callable[..., Any]] = {
     "linear": optax.linear_schedule,
     "warmup-cosine": optax.warmup_cosine_decay_schedule,
 }
-"""Learning rates over the steps; `schedule_options` are the arguments of the optax function."""
+"""Learning-rate schedules; `schedule_options` are the arguments of the optax function."""
 
 _NEED_MORE = {"lbfgs", "polyak_sgd", "noisy_sgd", "dpsgd"}
-"""Optimizers that ask for more than gradients: the loss itself, which is a noisy estimate here, or random keys."""
+"""Optimizers that need more than gradients: the loss itself, of which there is only a noisy estimate, or keys."""
 
 
 def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
-    """Every optimizer of optax that needs a learning rate and gradients, by name."""
+    """Return the optimizers of optax that need only a learning rate and gradients, by name."""
     return {
         name: optimizer
         for name, optimizer in vars(optax).items()
@@ -69,34 +69,34 @@ def optimizers() -> dict[str, Callable[..., optax.GradientTransformation]]:
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything about a training run that is not data, model, proposal or objective.
+    """The settings of a training run: all that is not data, model, proposal or objective.
 
     **Arguments:**
 
-    - `steps`: updates of the parameters.
-    - `batch`: series in each update; all of them if there are fewer.
-    - `seeds`: one run for each, side by side in one program. A seed decides the order of the data and all noise.
-    - `optimizer`: the name of an optimizer in optax, with `optimizer_options`; or an optax transformation, which then
-      brings its own learning rate.
-    - `learning_rate`, `schedule`, `schedule_options`: the rate, or its course over the steps: `"cosine"` decays to zero
-      at the last step unless the options say otherwise.
-    - `rates`: "equal", the same rate for every parameter, or "by-width": √(2 / n) of it for a matrix with n
-      columns, the inputs of a layer, which networks with wide layers need.
-    - `clip`: the largest global norm of a gradient; larger ones are scaled down to it.
-    - `fixed`: what is not learned: dotted paths, `("model.initial_noise", "proposal.noise")`.
-    - `log_every`: updates that make one line of the metrics, which holds their means.
-    - `watch_every`: updates between looks at what is watched, a multiple of `log_every`; by default every line has one.
+    - `steps`: the number of updates.
+    - `batch`: the number of series in each update; all of them if there are fewer.
+    - `seeds`: one run for each, in one program. A seed determines the order of the data and all random numbers.
+    - `optimizer`: the name of an optimizer in optax, with `optimizer_options`; or an optax transformation with a
+      learning rate of its own.
+    - `learning_rate`, `schedule`, `schedule_options`: the rate, and how it changes over the steps: `"cosine"` decays to
+      zero at the last step by default.
+    - `rates`: "equal", the same rate for every parameter, or "by-width": the rate times √(2 / n) for a matrix with n
+      columns (the inputs of a layer), for networks with wide layers.
+    - `clip`: the largest global norm of a gradient; larger gradients are scaled down to it.
+    - `fixed`: parameters that are not learned, as dotted paths: `("model.initial_noise", "proposal.noise")`.
+    - `log_every`: the number of updates that one line of the metrics averages.
+    - `watch_every`: updates between calls of `watch`, a multiple of `log_every`; by default one call for each line.
     - `evaluate_every`: updates between evaluations on the validation data (a twentieth of the steps by default).
-    - `evaluation_particles`: K of the evaluations; by default that of the objective.
-    - `patience`: stop after so many evaluations without a better one; None never stops early.
-    - `average`: the share of the last steps over which the parameters are averaged.
-    - `select`: which parameters the run ends with: "best" on the validation data, "average", or "last". By default
-      "best" where there are validation data and "average" where there are none.
-    - `devices`: how many devices share a batch; by default as many as divide it.
+    - `evaluation_particles`: the number of particles of evaluations; by default that of the objective.
+    - `patience`: the number of evaluations without improvement after which a run stops; None never stops early.
+    - `average`: the share of the steps, at the end, over which the parameters are averaged.
+    - `select`: which parameters are returned: "best" on the validation data, "average", or "last". By default
+      "best" with validation data and "average" without.
+    - `devices`: how many devices share a batch; by default the largest number that divides it.
     - `window`: how many steps a gradient that crosses time goes back, `Reverse(window=...)`; None leaves the objective
       unchanged.
-    - `buckets`: into how many groups of similar lengths series go at most, so that each update pads little; each is
-      compiled for itself. By default up to 4, where they pay.
+    - `buckets`: the largest number of groups of similar lengths, so that each update pads little; each group has a
+      program of its own. By default up to 4, where they save time.
     """
 
     steps: int = 2000
@@ -137,7 +137,8 @@ class Settings:
                 _require_whole(name, getattr(self, name), 1)
         if (self.watch_every or self.log_every) % self.log_every:
             raise InputError(
-                f"watch_every is {self.watch_every}, but a multiple of log_every, {self.log_every}, is wanted."
+                f"watch_every is {self.watch_every}, but a multiple of log_every, {self.log_every}, is wanted. Change "
+                "one of them."
             )
         try:
             seeds = tuple(operator.index(seed) for seed in np.atleast_1d(np.asarray(self.seeds)).tolist())
@@ -162,8 +163,8 @@ class Settings:
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Settings:
-        """Settings from keywords; an unknown one suggests the nearest."""
-        known = [one.name for one in dataclasses.fields(cls)]
+        """Build settings from keywords; an unknown keyword is refused with the nearest known one."""
+        known = [field.name for field in dataclasses.fields(cls)]
         for name in options:
             if name not in known:
                 raise InputError(f"There is no setting {name!r}. {nearest(name, known)}")
@@ -171,7 +172,7 @@ class Settings:
 
     @property
     def evaluation_interval(self) -> int:
-        """Steps between evaluations, in whole lines of the metrics."""
+        """The number of steps between evaluations, a multiple of `log_every`."""
         wanted = self.evaluate_every or max(1, self.steps // 20)
         return self.log_every * max(1, round(wanted / self.log_every))
 
@@ -181,7 +182,7 @@ class Settings:
         return self.steps - max(1, round(self.steps * self.average))
 
     def transformation(self) -> optax.GradientTransformation:
-        """The optimizer, with its schedule and clipping."""
+        """Build the optimizer, with its schedule and clipping."""
         optimizer = self.optimizer
         if isinstance(optimizer, str):
             optimizer = self._named_optimizer()
@@ -192,7 +193,7 @@ class Settings:
             )
         elif self.schedule != "constant" or self.schedule_options or self.optimizer_options:
             raise InputError(
-                "An optax transformation brings its own rate and options. Leave out schedule, schedule_options and "
+                "An optax transformation has its own rate and options. Leave out schedule, schedule_options and "
                 "optimizer_options, or name the optimizer."
             )
         if self.rates not in RATES:
@@ -202,10 +203,10 @@ class Settings:
         return optimizer if self.clip is None else optax.chain(optax.clip_by_global_norm(self.clip), optimizer)
 
     def as_data(self) -> dict[str, Any]:
-        """What goes into config.json."""
-        data = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        """Return what config.json holds."""
+        data = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         if not isinstance(self.optimizer, str):
-            data["optimizer"] = "an optax transformation made in Python"
+            data["optimizer"] = "an optax transformation built in Python"
             del data["learning_rate"], data["schedule"]
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
 
@@ -247,16 +248,16 @@ class Settings:
 
 @dataclass(frozen=True)
 class Learning:
-    """How a stream teaches the model and the proposal: an update after every observation.
+    """How a stream is learned from: one update after every observation.
 
-    The rules must be of one step, as the paper's are: the gradient of step t is that of its own term, with the
-    particles as they came. Of a model that is not Markov, gradients are truncated to the step. Particles that were
-    drawn with earlier parameters live on, so that rates should be small. An update that is not finite is skipped and
-    counted; a step of which nothing was observed teaches nothing.
+    The rules must be local to a step, as the paper's are: the gradient at step t is that of its own term, with the
+    particles fixed. For a model that is not Markov, gradients are truncated to the step. Particles drawn with earlier
+    parameters stay in use, so that rates should be small. An update that is not finite is skipped and counted; a step
+    without any observation makes no update.
 
-    - `optimizer`: of optax, by name.
+    - `optimizer`: an optimizer of optax, by name.
     - `theta`, `phi`: rules, by name.
-    - `fixed`: what is not learned, as in [`Settings`][].
+    - `fixed`: parameters that are not learned, as in [`Settings`][].
     """
 
     learning_rate: float = 1e-3
@@ -266,10 +267,11 @@ class Learning:
     fixed: tuple[str, ...] = ()
 
     def transformation(self) -> optax.GradientTransformation:
+        """Build the optimizer."""
         return Settings(optimizer=self.optimizer, learning_rate=self.learning_rate).transformation()
 
     def objective(self, sampler: SMC) -> Objective:
-        """The two rules; refuses those that look beyond a step."""
+        """Build the objective; rules that look beyond one step are refused."""
         theta, phi = rule_by_name(self.theta, "theta"), rule_by_name(self.phi, "phi")
         for rule in (theta, phi):
             if not isinstance(rule, StepRule) or rule.flow.latents == "all":
@@ -281,24 +283,24 @@ class Learning:
 
 
 def _require_data(name: str, value: Any) -> None:
-    """config.json holds every option, and must say all of it."""
+    """Refuse an option that config.json cannot represent."""
     if isinstance(value, float) and not math.isfinite(value):
         raise InputError(f"The option {name} is {value}, but a finite number is wanted.")
     if not (value is None or isinstance(value, bool | int | float | str)):
         raise InputError(
-            f"The option {name} is {value!r}, but a number, a word, True, False or None is wanted. Make the optimizer "
-            "with optax itself, and hand it over."
+            f"The option {name} is {value!r}, but a number, a word, True, False or None is wanted. Build the "
+            "optimizer with optax itself, and pass it."
         )
 
 
 def _try(optimizer: optax.GradientTransformation, name: Any) -> None:
-    """Refuses an optimizer that cannot update a number, or whose state no checkpoint can hold."""
+    """Refuse an optimizer that cannot update a number, or whose state no checkpoint can hold."""
     number = jax.ShapeDtypeStruct((2,), float_dtype())
     try:
         state = jax.eval_shape(optimizer.init, number)
         jax.eval_shape(optimizer.update, number, state, number)
     except Exception as error:
-        # An option of the wrong kind shows only here, as whatever error it leads to.
+        # An option of the wrong kind is noticed only here, by an error of any type.
         text = str(error).strip().splitlines()
         raise InputError(
             f"The optimizer {name!r} does not work with these options: {text[0] if text else type(error).__name__}. "

@@ -1,4 +1,4 @@
-"""What a training run compiles: some updates of all seeds, their series shared by the devices of a mesh."""
+"""The compiled part of a training run: a chunk of updates for all seeds, with the series divided among devices."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ from mcfo.series import Series
 from mcfo.types import Key, Scalar
 
 COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
-"""At this level compiling takes half as long, and the programs are as fast."""
+"""At this level, compiling takes half as long and programs are as fast (jaxlib 0.10)."""
 _FEW = 1000
-"""Parameters of a model whose seeds are learned side by side."""
+"""The largest number of parameters with which seeds are vectorized."""
 
 
 class State(eqx.Module):
-    """Where a run stands: all that the next update needs, besides data and settings.
+    """The state of a run: all that the next update needs besides data and settings.
 
-    All but `step` have one more axis in front, over the seeds. `average` is the mean of the parameters since the
-    average began (before, the parameters themselves); `best` are those with the lowest validation NLL so far, at
-    `best_step`, after which there were `stale` evaluations.
+    All fields but `step` have a leading axis over the seeds. `average` is the mean of the parameters since averaging
+    started, and before that the parameters themselves; `best` are the parameters with the lowest validation NLL, found
+    at `best_step`, and `stale` counts the evaluations since then.
     """
 
     step: Int[Array, ""]
@@ -47,9 +47,9 @@ class State(eqx.Module):
     skipped: Int[Array, " seeds"]
 
     @classmethod
-    @eqx.filter_jit  # one program, where there would be one for each operation
+    @eqx.filter_jit  # or each operation would be compiled by itself
     def start(cls, learned: Modules, optimizer: optax.GradientTransformation, seeds: int) -> State:
-        """The same parameters for every seed."""
+        """Return the initial state: the same parameters for every seed."""
         learned = jax.tree.map(lambda array: jnp.repeat(array[None], seeds, axis=0), learned)
         zeros = jnp.zeros(seeds, jnp.int32)
         return cls(
@@ -66,7 +66,7 @@ class State(eqx.Module):
 
 
 class Sums(eqx.Module):
-    """Sums over the updates of a chunk that were made; the skipped ones are in none of them."""
+    """Sums over the updates of a chunk; skipped updates are not counted."""
 
     updates: Float[Array, "*seeds"]
     loss: Float[Array, "*seeds"]
@@ -78,7 +78,7 @@ class Sums(eqx.Module):
 
 
 class Outcome(eqx.Module):
-    """Bound and gradients of one batch: means over all its series, whichever device had them."""
+    """The bound and the gradients of one batch, averaged over its series on all devices."""
 
     gradients: Modules
     loss: Scalar
@@ -88,7 +88,7 @@ class Outcome(eqx.Module):
 
 
 def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key) -> Outcome:
-    """Minus the mean bound over a batch, its gradient by what is learned, and how the filter went."""
+    """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter."""
 
     def loss(learned: Modules):
         modules: Modules = eqx.combine(learned, rest)
@@ -116,7 +116,7 @@ def batch_outcome(
     indices: Int[Array, "seeds series"],
     keys: KeyArray[Array, " seeds"],
 ) -> Outcome:
-    """The outcome of each seed's batch, which is of one bucket."""
+    """Return the outcome of each seed's batch; all of them come from one bucket."""
 
     def of_bucket(data: Series) -> Outcome:
         def one(learned: Modules, indices: Int[Array, " series"], key: Key) -> Outcome:
@@ -131,17 +131,17 @@ def batch_outcome(
 
 
 def mean_over_devices(outcome: Outcome) -> Outcome:
-    """The mean over the devices, each of which had its part of the places."""
-    # One message between the devices is much cheaper than one for each array.
+    """Average over the devices, each of which has its part of the batch."""
+    # One all-reduce of the concatenated arrays is much cheaper than one for each array.
     flat, restore = ravel_pytree(outcome)
     return restore(jax.lax.pmean(flat, DEVICES))
 
 
 def map_over_seeds(function: Callable[..., Any], learned: Any, *others: Any) -> Any:
-    """The function of every seed's arguments, which have the seeds in front.
+    """Apply the function to each seed; the arguments have a leading axis over the seeds.
 
-    With few parameters all seeds go side by side. With networks one goes after the other: multiplications by the
-    weights of several seeds took four times as long as those by one seed's, also where there is only one.
+    With few parameters the seeds are vectorized. With networks they run one after the other: batched products with the
+    weights of several seeds take four times as long as those with the weights of one.
     """
     arguments = (learned, *others)
     seeds, size = len(jax.tree.leaves(arguments)[0]), sum(leaf.size for leaf in _numbers(learned))
@@ -154,8 +154,7 @@ def map_over_seeds(function: Callable[..., Any], learned: Any, *others: Any) -> 
 
 
 def compiled(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., Any]:
-    """The function as every device of the mesh runs it, on its part of the arguments; its results are everywhere the
-    same."""
+    """Compile the function for the devices of a mesh: each has its part of the arguments, and all the same results."""
     if mesh.size > 1:
         # JAX cannot infer that the results are replicated; they are, being means over all devices.
         function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(), check_vma=False)
@@ -173,10 +172,10 @@ def build_chunk(
     averaged_from: int,
     mesh: Mesh,
 ) -> Callable[..., tuple[State, Sums]]:
-    """A compiled function of state, fixed arrays, data, buckets (chunk), places in them (chunk, seeds, batch), seeds
+    """Compile a function of state, fixed arrays, data, buckets (chunk), indices into them (chunk, seeds, batch), seeds
     and the number of updates.
 
-    Places beyond that number are not used, so that the last chunk of a run needs no program of its own.
+    Indices beyond that number are not used, so that the last, shorter chunk of a run needs no program of its own.
     """
 
     def update(
@@ -186,7 +185,7 @@ def build_chunk(
         changes, new_state = optimizer.update(gradients, state, learned)
         new = optax.apply_updates(learned, changes)
         norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
-        # Also the optimizer's state: a moment that has become infinite would make every later update zero.
+        # The optimizer's state is checked too: an infinite moment would set every later update to zero.
         good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
         learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
         share = 1.0 / jnp.maximum(step - averaged_from + 1, 1)

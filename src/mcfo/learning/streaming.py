@@ -1,11 +1,11 @@
-"""Streams: a filter that takes one observation at a time, in constant memory, and learns from it if it should.
+"""Streams: a filter that takes one observation at a time, in constant memory, and learns from it if asked to.
 
     state = online.init(model, proposal, key=jax.random.key(0), particles=1000)
     for x in stream:
-        state, out = online.step(state, x)
+        state, output = online.step(state, x)
 
-The program is compiled once. A state is a pytree of arrays, always of the same shapes: it can be scanned over, saved
-and restored to the bit. On the same key the numbers are those of `SMC(particles)` over the whole series.
+The program is compiled once. A state is a pytree of arrays of constant shapes: it can be scanned over, and restoring a
+saved one is bit-identical. With the same key the numbers are those of `SMC(particles)` over the whole series.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ from mcfo.types import Key, Scalar, is_known
 
 
 class State(eqx.Module):
-    """Where a stream stands after a step: all that the next one needs besides the observation.
+    """The state of a stream after a step: all that the next one needs besides the observation.
 
-    `time` counts the steps so far; `skipped` the updates that were not made because they were not finite.
+    `time` counts the steps so far, `skipped` the updates that were skipped because they were not finite.
     """
 
     modules: Modules
@@ -63,17 +63,17 @@ class State(eqx.Module):
 
     @property
     def model(self) -> Model:
-        """As it is now."""
+        """The model with its current parameters."""
         return self.modules.model
 
     @property
     def proposal(self) -> Proposal:
-        """As it is now."""
+        """The proposal with its current parameters."""
         return self.modules.proposal
 
 
 class Output(eqx.Module):
-    """What one step says: mean and quantiles of p(z_t | x_1:t), the effective sample size, log p(x_t | x_1:t-1)."""
+    """The output of one step: mean and quantiles of p(z_t | x_1:t), the effective sample size, log p(x_t | x_1:t-1)."""
 
     mean: Float[Array, " latent"]
     quantiles: Float[Array, "levels latent"]
@@ -92,24 +92,24 @@ def init(
     learning: Learning | None = None,
     inputs: int | None = None,
 ) -> State:
-    """Before the first observation.
+    """Return the state before the first observation.
 
     **Arguments:**
 
-    - `particles`, or a `sampler` with its own.
-    - `levels`: of the quantiles.
+    - `particles`: the number of particles; a `sampler` has its own.
+    - `levels`: the levels of the quantiles.
     - `learning`: how to learn; by default nothing is learned.
     - `inputs`: how many inputs come with each observation, for a model that takes them.
     """
     check_arguments(model, proposal, key)
     sampler = SMC(particles) if sampler is None else sampler
     modules = Modules(model, proposal)
-    given = None if inputs is None else jnp.ones(inputs)  # of which the first may be a time, which goes on
-    dimensions = _dimensions(model, given)
-    _check_local(proposal, dimensions, given)
+    example = None if inputs is None else jnp.ones(inputs)  # positive, since the first may be a time difference
+    dimensions = _dimensions(model, example)
+    _check_local(proposal, dimensions, example)
     optimizer = None
     if learning is not None:
-        series = _one_row(jnp.zeros(dimensions), jnp.ones(1, bool), given, jnp.zeros((), jnp.int32))
+        series = _one_row(jnp.zeros(dimensions), jnp.ones(1, bool), example, jnp.zeros((), jnp.int32))
         learning.objective(sampler).check(model, proposal, series)
         learned, _ = split(modules, learning.fixed)
         if not jax.tree.leaves(learned):
@@ -118,7 +118,7 @@ def init(
 
     def first_state(key: Key, apart: bool) -> FilterState:
         mask = jnp.ones(dimensions if apart else 1, bool)
-        frame = _frame(proposal, jnp.zeros(dimensions), mask, given, jnp.zeros((), jnp.int32))
+        frame = _frame(proposal, jnp.zeros(dimensions), mask, example, jnp.zeros((), jnp.int32))
         fit = check_fit(model, proposal, frame)
         return take_step(sampler, model, proposal, None, frame, step_keys(key, frame), fit.initial).state
 
@@ -135,8 +135,8 @@ def init(
 
 
 def step(state: State, x: Any, *, inputs: Any = None) -> tuple[State, Output]:
-    """One more observation: a number, or one for each dimension; None or NaN for what is missing."""
-    # Where every leaf is an array, JAX's own dispatch serves, which takes half a millisecond less.
+    """Process one observation: a number, or one for each dimension; None or NaN where it is missing."""
+    # Where every leaf is an array, JAX's own dispatch is possible, which is half a millisecond faster.
     run = _compiled if state.plain else _compiled_among_others
     return run(state, _read(state, x), None if inputs is None else jnp.asarray(inputs, float))
 
@@ -192,7 +192,7 @@ _compiled_among_others = eqx.filter_jit(_advanced)
 
 
 def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: Outcome, first: bool) -> Any:
-    """Of minus the rules' terms of this step, by what is learned."""
+    """Return the gradient of minus the rules' terms of this step."""
     if state.learning is None:
         return None
     objective = state.learning.objective(state.sampler)
@@ -215,7 +215,7 @@ def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: O
 
 
 def _learned(state: State, gradients: Any, wanted: Bool[Array, ""]) -> State:
-    """With updated parameters, if the update is finite."""
+    """Return the state with updated parameters, if the update is finite."""
     assert state.learning is not None
     learned, rest = split(state.modules, state.learning.fixed)
     changes, optimizer = state.learning.transformation().update(gradients, state.optimizer, learned)  # pyright: ignore[reportArgumentType]
@@ -240,7 +240,7 @@ def _frame(proposal: Proposal, values: Array, mask: Array, inputs: Any, time: In
 
 
 def _dimensions(model: Model, inputs: Any) -> int:
-    """How many numbers an observation has, which the model's emission says."""
+    """Return the number of observed dimensions, which is that of the model's emission."""
 
     def draw(model: Model, key: Key) -> Array:
         memory = model.start(inputs)
@@ -251,7 +251,7 @@ def _dimensions(model: Model, inputs: Any) -> int:
 
 
 def _check_local(proposal: Proposal, dimensions: int, inputs: Any) -> None:
-    """Refuses a proposal that reads other steps than its own, which a stream has not got."""
+    """Refuse a proposal that reads other steps than its own: a stream has none."""
     # The middle row differs from its neighbors; zeros and ones are values of every common emission.
     rows = jnp.tile(jnp.array([[0.0], [1.0], [0.0]]), (1, dimensions))
     several = None if inputs is None else jnp.ones((3, len(inputs)))
@@ -261,29 +261,29 @@ def _check_local(proposal: Proposal, dimensions: int, inputs: Any) -> None:
     same = jax.tree.map(lambda all_of_them, one: jnp.allclose(all_of_them[1], one, rtol=1e-3, atol=1e-5), whole, alone)
     if not all(bool(one) for one in jax.tree.leaves(same)):
         raise InputError(
-            f"{type(proposal).__name__} reads other steps than its own, which a stream has not got. Use Bootstrap(), "
+            f"{type(proposal).__name__} reads other steps than its own, but a stream has none. Use Bootstrap(), "
             "or a proposal whose encode() reads each step alone."
         )
 
 
 def save(path: str | Path, state: State, *, about: Mapping[str, Any] | None = None) -> None:
-    """Writes a state into an NPZ file, without pickles; the file is whole or not there.
+    """Write a state into an NPZ file, without pickles; the file is complete or absent.
 
     **Arguments:**
 
-    - `about`: what else must be the same when it is restored, as data for JSON.
+    - `about`: further facts that must be the same when it is restored, as data for JSON.
     """
     arrays = {name: np.asarray(array) for name, array in named_arrays(_storable(state)).items()}
     write_npz(Path(path), {**arrays, "about": np.array(_about(state, about))})
 
 
 def restore(path: str | Path, like: State, *, about: Mapping[str, Any] | None = None) -> State:
-    """The state in a file of [`save`][], to the bit.
+    """Restore a state that [`save`][] wrote, bit-identically.
 
     **Arguments:**
 
-    - `like`: a state from [`init`][], made as the saved one was.
-    - `about`: as it was saved.
+    - `like`: a state from [`init`][], with the same arguments as the saved one.
+    - `about`: the facts that were saved.
     """
     arrays = load_arrays(Path(path))
     saved = _as_data(str(arrays.pop("about", "")))
@@ -292,14 +292,14 @@ def restore(path: str | Path, like: State, *, about: Mapping[str, Any] | None = 
         if saved.get(name) != wanted[name]:
             raise InputError(
                 f"{path} holds the state of another stream: {name} was {saved.get(name)} and is {wanted[name]}. Give "
-                "what the stream began with, or another file."
+                "the arguments of the saved stream, or another file."
             )
     restored = fill(_storable(like), arrays, source=str(path))
     return eqx.tree_at(lambda s: s.key, restored, jax.random.wrap_key_data(restored.key))
 
 
 def _storable(state: State) -> State:
-    """The same with the key as numbers."""
+    """Return the state with its key as numbers."""
     return eqx.tree_at(lambda s: s.key, state, jax.random.key_data(state.key))
 
 

@@ -1,4 +1,4 @@
-"""One training run, compiled: its updates, its evaluations, and what it ends with."""
+"""One training run, compiled: its updates, its evaluations and its result."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ from mcfo.smc.compatibility import check_arguments
 from mcfo.smc.pimh import PIMH
 
 _EVALUATION_TAG = 0x6576616C
-"""Keeps the random numbers of evaluations apart from those of updates."""
+"""Separates the random numbers of evaluations from those of updates."""
 
 Line = dict[str, Any]
-"""One line of the metrics, of one seed."""
+"""One line of the metrics, for one seed."""
 
 
 class Trainer:
-    """Compiles the updates of a run and keeps what they need.
+    """The compiled updates of a run, and the arrays that they need.
 
     **Arguments:**
 
-    - `watch`: a function of model and proposal whose named numbers go into the metrics.
+    - `watch`: a function of model and proposal; the numbers that it returns by name go into the metrics.
     """
 
     def __init__(
@@ -72,22 +72,23 @@ class Trainer:
         self._seeds = replicate_on(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
         self._fixed, self._shared_data = replicate_on(self._mesh, fixed), replicate_on(self._mesh, self.data)
         self._chunk = build_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh)
-        self._validate = None if self.validation is None else self._make_validation(self.validation, static)
-        self._watch = None if watch is None else _make_watch(watch, modules)
+        self._validate = None if self.validation is None else self._compile_validation(self.validation, static)
+        self._watch = None if watch is None else _compile_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
 
     @property
     def particles(self) -> int:
-        """K of the filter whose bound is learned."""
+        """The number of particles of the filter whose bound is maximized."""
         sampler = self.objective.theta.sampler
         return sampler.sampler.particles if isinstance(sampler, PIMH) else sampler.particles
 
     @property
     def evaluation_particles(self) -> int:
+        """The number of particles of evaluations."""
         return self.settings.evaluation_particles or self.particles
 
     def optimizer_digest(self) -> str:
-        """One number for what the optimizer computes, whoever made it."""
+        """A hash of what the optimizer computes, also of one that was built in Python."""
         optimizer: Any = self._optimizer
         state = jax.eval_shape(optimizer.init, self._learned)
         return hashlib.sha256(
@@ -95,26 +96,26 @@ class Trainer:
         ).hexdigest()
 
     def start(self) -> State:
-        """Before the first update."""
+        """Return the state before the first update."""
         return self.replicate(State.start(self._learned, self._optimizer, len(self.settings.seeds)))
 
     def replicate(self, state: State) -> State:
-        """A state where the devices look for it."""
+        """Return the state with a copy on every device."""
         return replicate_on(self._mesh, state)
 
     def is_due(self, state: State) -> bool:
-        """Whether there are validation data, and it is their turn."""
+        """Whether there are validation data, and an evaluation is due."""
         step = int(state.step)
         last = step >= self.settings.steps
         return self._validate is not None and (last or step % self.settings.evaluation_interval == 0)
 
     def is_exhausted(self, state: State) -> bool:
-        """Whether every seed has waited in vain for a better evaluation."""
+        """Whether no seed has improved within its patience."""
         patience = self.settings.patience
         return patience is not None and bool(np.all(np.asarray(state.stale) >= patience))
 
     def advance(self, state: State) -> tuple[State, list[Line]]:
-        """The updates of one line of the metrics, and that line for each seed."""
+        """Run the updates of one line of the metrics, and return that line for each seed."""
         step, settings = int(state.step), self.settings
         count = min(settings.log_every - step % settings.log_every, settings.steps - step)
         buckets = np.zeros(settings.log_every, np.int32)
@@ -130,15 +131,15 @@ class Trainer:
         learns_phi = bool(jax.tree.leaves(self._learned.proposal)) and self.objective.phi is not None
         lines = []
         for index, seed in enumerate(settings.seeds):
-            now = jax.tree.map(lambda array, index=index: float(array[index]), sums)
+            own = jax.tree.map(lambda array, index=index: float(array[index]), sums)
             line: Line = {
                 "seed": seed,
                 "step": step + count,
-                "loss": _ratio(now.loss, now.updates),
-                "log_evidence_per_step": _ratio(now.log_evidence, now.steps),
-                "ess": _ratio(now.ess, now.steps),
-                "grad_norm_theta": _ratio(now.norm_theta, now.updates),
-                "grad_norm_phi": _ratio(now.norm_phi, now.updates) if learns_phi else None,
+                "loss": _ratio(own.loss, own.updates),
+                "log_evidence_per_step": _ratio(own.log_evidence, own.steps),
+                "ess": _ratio(own.ess, own.steps),
+                "grad_norm_theta": _ratio(own.norm_theta, own.updates),
+                "grad_norm_phi": _ratio(own.norm_phi, own.updates) if learns_phi else None,
                 "skipped": int(skipped[index]),
             }
             if watched:
@@ -147,7 +148,7 @@ class Trainer:
         return state, lines
 
     def validate(self, state: State, lines: list[Line]) -> tuple[State, list[Line]]:
-        """Evaluates on the validation data, and keeps the parameters of the seeds that have never been better."""
+        """Evaluate on the validation data, and save the parameters of the seeds that have improved."""
         assert self._validate is not None
         nll, ess = self._validate(state.learned)
         better = nll < state.best_nll
@@ -177,26 +178,26 @@ class Trainer:
         return state, scored
 
     def score(self, lines: list[Line]) -> float:
-        """By which the best checkpoint is known: the mean over the seeds of the validation NLL; infinite if one has
-        none."""
+        """Return the criterion of the best checkpoint: the validation NLL averaged over the seeds, infinite if one
+        has none."""
         values = [line.get("validation_nll_per_step") for line in lines]
         return float(np.mean([math.inf if value is None else value for value in values]))
 
     def best_score(self, lines: list[Line]) -> float:
-        """The lowest score among the lines of a run."""
+        """Return the lowest score among the lines of a run."""
         count = len(self.settings.seeds)
         scores = [self.score(lines[index : index + count]) for index in range(0, len(lines), count)]
         return min(scores, default=math.inf)
 
     def watch(self, state: State) -> dict[str, np.ndarray]:
-        """What is watched, for each seed."""
+        """Return the watched numbers of each seed."""
         if self._watch is None:
             return {}
         return jax.tree.map(np.asarray, self._watch(state.learned, self._rest))
 
     def finish(self, state: State, lines: list[Line], seconds: float) -> Fitted:
-        """The selected parameters of each seed, evaluated."""
-        # A run that stopped before its average began has none.
+        """Select the parameters of each seed, and evaluate them."""
+        # A run that stopped early may have no average.
         late = int(state.step) > self.settings.averaged_from
         selected = "last" if self.select == "average" and not late else self.select
         chosen = {"best": state.best, "average": state.average, "last": state.learned}[selected]
@@ -229,8 +230,8 @@ class Trainer:
     def _evaluation_key(self, seed: Any) -> Any:
         return jax.random.fold_in(jax.random.key(seed), _EVALUATION_TAG)
 
-    def _make_validation(self, buckets: Buckets, static: Modules) -> Callable[[Modules], tuple[Array, Array]]:
-        """NLL per step and mean effective sample size of each seed, with the same random numbers every time."""
+    def _compile_validation(self, buckets: Buckets, static: Modules) -> Callable[[Modules], tuple[Array, Array]]:
+        """Compile the NLL per step and the mean effective sample size of each seed, with common random numbers."""
         sampler = evaluation_sampler(self.evaluation_particles)
         divides = all(len(batch.observations) % self.devices == 0 for batch in buckets)
         mesh = self._mesh if divides else build_mesh(1, DEVICES)
@@ -258,11 +259,11 @@ class Trainer:
 
 
 def _ratio(total: float, count: float) -> float | None:
-    """A mean; None where there is nothing to average, or it is not finite."""
+    """Return a mean, or None where nothing is averaged or the mean is not finite."""
     return finite_or_none(total / count) if count else None
 
 
-def _make_watch(
+def _compile_watch(
     watch: Callable[[Any, Any], Mapping[str, Any]], modules: Modules
 ) -> Callable[[Modules, Modules], dict[str, Array]]:
     def numbers(modules: Modules) -> dict[str, Array]:
@@ -270,7 +271,10 @@ def _make_watch(
 
     for name, value in eqx.filter_eval_shape(numbers, modules).items():
         if value.shape != ():
-            raise InputError(f"watch returns {name!r} of shape {value.shape}, but numbers are wanted. Return one each.")
+            raise InputError(
+                f"watch returns {name!r} of shape {value.shape}, but numbers are wanted. Return one number "
+                "for each name."
+            )
 
     @eqx.filter_jit
     def compiled(learned: Modules, rest: Modules) -> dict[str, Array]:
@@ -282,11 +286,9 @@ def _make_watch(
 def _checked(
     objective: Objective, modules: Modules, data: Buckets, validation: Buckets | None, settings: Settings
 ) -> Objective:
-    """The objective as it is learned."""
+    """Check the arguments of a run, and return the objective as it is learned."""
     if not isinstance(objective, Objective):
-        raise InputError(
-            f"The objective is {objective!r}. Use mcfo.mcfo(100), or mcfo.objective('mcfo', particles=100)."
-        )
+        raise InputError(f"The objective is {objective!r}. Use mcfo.objectives.mcfo(100), say.")
     check_arguments(modules.model, modules.proposal, jax.eval_shape(lambda: jax.random.key(0)))
     try:
         if settings.window is not None:
@@ -304,10 +306,9 @@ def _checked(
     if validation is None and (settings.patience or settings.evaluate_every or settings.select == "best"):
         raise InputError(
             "patience, evaluate_every and select='best' need held-out series. Give validation=... (on the command "
-            "line, "
-            "--validation or --holdout), or leave them out."
+            "line, --validation or --holdout), or leave them out."
         )
     for name, array in named_arrays(modules).items():
         if jnp.issubdtype(array.dtype, jnp.inexact) and not np.all(np.isfinite(np.asarray(array))):
-            raise InputError(f"{name} is not finite before learning begins. Start from finite parameters.")
+            raise InputError(f"{name} is not finite before the first update. Start from finite parameters.")
     return objective

@@ -15,12 +15,12 @@ from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers, Observatio
 
 
 def gap_of(inputs: Inputs, timed: bool) -> Scalar | None:
-    """The time since the step before, δ_t, which is the first input of a timed model."""
+    """Return δ_t, the time since the previous step: the first input of a timed model, or None."""
     if not timed:
         return None
     if inputs is None:
         raise ValueError(
-            "The model takes the time since the step before as its first input, but the series has no inputs. Give "
+            "The model takes the time since the previous step as its first input, but the series has no inputs. Give "
             "Series.from_values(..., inputs=gaps), or read the file with read_series(...).with_gaps()."
         )
     return inputs[0]
@@ -29,29 +29,32 @@ def gap_of(inputs: Inputs, timed: bool) -> Scalar | None:
 def effect_of(
     weights: Float[Array, "size driving"] | None, inputs: Inputs, timed: bool
 ) -> Float[Array, " size"] | None:
-    """D u_t, where u_t are the inputs without δ_t; None without weights."""
+    """Return D u_t, where u_t are the inputs without δ_t; None without weights."""
     if weights is None:
         return None
     if inputs is None:
-        raise ValueError("The model has weights for inputs but the series has none. Give Series(inputs=...).")
+        raise ValueError(
+            "The model has weights for inputs, but the series has no inputs. Give Series.from_values(..., inputs=...)."
+        )
     return weights @ (inputs[1:] if timed else inputs)
 
 
 def read_weights(weights: Numbers | None) -> Float[Array, "size driving"] | None:
-    """A matrix with a row for each dimension, or None."""
+    """Read a matrix with a row for each dimension, or None."""
     return None if weights is None else jnp.atleast_2d(jnp.asarray(weights, float))
 
 
 _LEAST_PERSISTENCE = 1e-6
-"""Its logarithm is needed between uneven times."""
+"""The least persistence at uneven times, where its logarithm is needed."""
 
 
 class Autoregression(eqx.Module):
-    """z_t = μ + ρ (z_t-1 - μ) + N(0, σ²), begun in its stationary law N(μ, σ² / (1 - ρ²)).
+    """z_t = μ + ρ (z_t-1 - μ) + N(0, σ²), with the stationary initial distribution N(μ, σ² / (1 - ρ²)).
 
-    ρ = tanh(`atanh_persistence`) and σ = exp(`log_scale`), so that any value of the parameters is a stationary law.
-    After a time δ instead of one step, ρ becomes |ρ|^δ and the noise keeps the stationary law: an Ornstein-Uhlenbeck
-    process, seen at uneven times. (No process in continuous time alternates, so that the sign of ρ is lost.)
+    ρ = tanh(`atanh_persistence`) and σ = exp(`log_scale`), so that the process is stationary for any parameters. After
+    a time δ instead of one step, ρ becomes |ρ|^δ and the noise preserves the stationary distribution: an
+    Ornstein-Uhlenbeck process at uneven times. (No process in continuous time alternates, so that the sign of ρ is
+    lost.)
     """
 
     level: Float[Array, " size"]
@@ -59,8 +62,8 @@ class Autoregression(eqx.Module):
     log_scale: Float[Array, " size"]
 
     def __init__(self, *, level: Numbers, persistence: Numbers, scale: Numbers):
-        given = (jnp.asarray(value, float) for value in (level, persistence, scale))
-        level, persistence, scale = jnp.broadcast_arrays(*map(jnp.atleast_1d, given))
+        arrays = (jnp.asarray(value, float) for value in (level, persistence, scale))
+        level, persistence, scale = jnp.broadcast_arrays(*map(jnp.atleast_1d, arrays))
         if is_known(persistence) and not bool(jnp.all(jnp.abs(persistence) < 1)):
             raise ValueError(f"persistence must lie between -1 and 1, but got {persistence}.")
         if is_known(scale) and not bool(jnp.all(scale > 0)):
@@ -71,10 +74,12 @@ class Autoregression(eqx.Module):
 
     @property
     def persistence(self) -> Float[Array, " size"]:
+        """ρ."""
         return jnp.tanh(self.atanh_persistence)
 
     @property
     def scale(self) -> Float[Array, " size"]:
+        """σ."""
         return jnp.exp(self.log_scale)
 
     @property
@@ -83,13 +88,13 @@ class Autoregression(eqx.Module):
         return self.scale * jnp.cosh(self.atanh_persistence)
 
     def stationary(self) -> Distribution:
-        """N(μ, σ² / (1 - ρ²))."""
+        """Return N(μ, σ² / (1 - ρ²))."""
         return dist.Normal(self.level, self.stationary_scale).to_event(1)
 
     def moments(
         self, latent: Float[Array, " size"], gap: Scalar | None = None
     ) -> tuple[Float[Array, " size"], Float[Array, " size"]]:
-        """Mean and deviation of z after one step, or after the time `gap`."""
+        """Return mean and standard deviation of z after one step, or after the time `gap`."""
         if gap is None:
             return self.level + self.persistence * (latent - self.level), self.scale
         log_persistence = gap * jnp.log(jnp.maximum(jnp.abs(self.persistence), _LEAST_PERSISTENCE))
@@ -97,7 +102,7 @@ class Autoregression(eqx.Module):
         return self.level + jnp.exp(log_persistence) * (latent - self.level), scale
 
     def following(self, latent: Float[Array, " size"], gap: Scalar | None = None) -> Distribution:
-        """N(μ + ρ (z - μ), σ²), after the time `gap` if one is given."""
+        """Return N(μ + ρ (z - μ), σ²), or the distribution after the time `gap`."""
         return dist.Normal(*self.moments(latent, gap)).to_event(1)
 
 
@@ -120,7 +125,7 @@ class PoissonCounts(MarkovModel):
         """**Arguments:**
 
         - `input_weights`: D, (dimensions, inputs).
-        - `timed`: whether the first input is the time since the step before.
+        - `timed`: whether the first input is the time since the previous step.
         """
         self.log_intensity = Autoregression(level=level, persistence=persistence, scale=scale)
         self.input_weights = read_weights(input_weights)
@@ -137,24 +142,24 @@ class PoissonCounts(MarkovModel):
         return self.distribution(jnp.exp(latent if effect is None else latent + effect))
 
     def distribution(self, intensity: Float[Array, " size"]) -> Distribution:
-        """Of counts with these means."""
+        """Return the distribution of counts with these means."""
         return dist.Poisson(intensity).to_event(1)
 
 
 class NegativeBinomialCounts(PoissonCounts):
-    """Counts that scatter more than Poisson's: their mean is m_t = exp(z_t + D u_t), their variance m_t + m_t² / r.
+    """Counts with more variance than Poisson's: their mean is m_t = exp(z_t + D u_t), their variance m_t + m_t² / r.
 
-    r = exp(`log_concentration`); the smaller, the wider, and r → ∞ is Poisson's law.
+    r = exp(`log_concentration`); the smaller, the wider, and r → ∞ is the Poisson distribution.
     """
 
     log_concentration: Float[Array, " size"]
 
     def __init__(self, *, concentration: Numbers = 10.0, **options):
         super().__init__(**options)
-        given = jnp.asarray(concentration, float)
-        if is_known(given) and not bool(jnp.all(given > 0)):
-            raise ValueError(f"concentration must be positive, but got {given}.")
-        self.log_concentration = jnp.broadcast_to(jnp.log(given), self.log_intensity.level.shape)
+        concentration = jnp.asarray(concentration, float)
+        if is_known(concentration) and not bool(jnp.all(concentration > 0)):
+            raise ValueError(f"concentration must be positive, but got {concentration}.")
+        self.log_concentration = jnp.broadcast_to(jnp.log(concentration), self.log_intensity.level.shape)
 
     @property
     def concentration(self) -> Float[Array, " size"]:
@@ -182,10 +187,11 @@ class Returns(eqx.Module):
 
     @property
     def degrees(self) -> Float[Array, " size"] | None:
-        """Of freedom; None where returns are Gaussian."""
+        """The degrees of freedom; None if returns are Gaussian."""
         return None if self.log_excess_degrees is None else 2 + jnp.exp(self.log_excess_degrees)
 
     def distribution(self, mean: Float[Array, " size"], latent: Latent) -> Distribution:
+        """Return the distribution of a return with this mean and log-variance."""
         scale = jnp.exp(latent / 2)
         degrees = self.degrees
         if degrees is None:
@@ -217,9 +223,9 @@ class StochasticVolatility(MarkovModel):
     ):
         """**Arguments:**
 
-        - `degrees`: of freedom of a Student t, more than 2, for heavy tails; Gaussian without.
+        - `degrees`: the degrees of freedom of a Student t, more than 2, for heavy tails; None is Gaussian.
         - `input_weights`: D, (dimensions, inputs).
-        - `timed`: whether the first input is the time since the step before.
+        - `timed`: whether the first input is the time since the previous step.
         """
         self.log_variance = Autoregression(level=level, persistence=persistence, scale=scale)
         self.returns = Returns(len(self.log_variance.level), degrees)
@@ -238,8 +244,8 @@ class StochasticVolatility(MarkovModel):
 
 
 class LeveragedVolatility(Model):
-    """Stochastic volatility whose shocks to the variance are correlated with the return before: a fall of prices is
-    followed by a rise of volatility where λ < 0.
+    """Stochastic volatility whose shocks to the variance are correlated with the previous return: with λ < 0, a fall of
+    prices is followed by a rise of volatility.
 
     x_t = exp(z_t / 2) ε_t;  z_t+1 = μ + ρ (z_t - μ) + σ (λ ε_t + sqrt(1 - λ²) η_t), η_t ~ N(0, 1).
 

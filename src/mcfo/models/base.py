@@ -17,29 +17,29 @@ from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Observation
 class Model(eqx.Module):
     """A generative model p_θ(z_1:T, x_1:T) = ∏_t p(z_t | h_t-1) p(x_t | z_t, h_t-1); its arrays are θ.
 
-    The *memory* h_t is all that a particle keeps of z_1:t and x_1:t: the LSTM's state of a VRNN, the last latent of
-    a Markov model. Every method speaks of one particle of one series; the samplers add the other axes by `vmap`.
+    The *memory* h_t is all that a particle stores of z_1:t and x_1:t: the LSTM's state of a VRNN, the last latent of
+    a Markov model. Every method is about one particle of one series; the samplers add the other axes by `vmap`.
     """
 
     @abc.abstractmethod
     def start(self, inputs: Inputs) -> Memory:
-        """h_0, what a particle remembers before the first step; `inputs` are u_1."""
+        """Return h_0, the memory before the first step; `inputs` are u_1."""
 
     @abc.abstractmethod
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
-        """p(z_1 | h_0, u_1)."""
+        """Return p(z_1 | h_0, u_1)."""
 
     @abc.abstractmethod
     def transition(self, memory: Memory, inputs: Inputs) -> Distribution:
-        """p(z_t | h_t-1, u_t) for t > 1."""
+        """Return p(z_t | h_t-1, u_t) for t > 1."""
 
     @abc.abstractmethod
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
-        """p(x_t | z_t, h_t-1, u_t), with event shape (dimensions,)."""
+        """Return p(x_t | z_t, h_t-1, u_t), with event shape (dimensions,)."""
 
     @abc.abstractmethod
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
-        """h_t from h_t-1, z_t and x_t. What is missing in x_t has been drawn from its law given the rest of x_t."""
+        """Return h_t from h_t-1, z_t and x_t. Missing parts of x_t have been drawn given the rest of x_t."""
 
 
 class MarkovModel(Model):
@@ -65,7 +65,7 @@ class MarkovModel(Model):
 
 
 class Path(eqx.Module):
-    """A series that a model has made: z_t, x_t, and E[x_t | z_t] where the emission has a mean, None elsewhere."""
+    """A simulated series: z_t, x_t, and E[x_t | z_t] if the emission has a mean, otherwise None."""
 
     latents: Shaped[Array, "..."]
     observations: Shaped[Array, "*steps dimensions"]
@@ -79,18 +79,18 @@ def simulate(
     key: Key,
     inputs: Float[Array, "steps inputs"] | None = None,
 ) -> tuple[Shaped[Array, " steps *latent"], Shaped[Array, "steps dimensions"]]:
-    """Draws latents and observations of one series from the model."""
+    """Draw latents and observations of one series from the model."""
     if steps < 1:
         raise ValueError(f"Cannot simulate {steps} steps. Ask for at least one.")
     if inputs is not None and len(inputs) != steps:
-        raise ValueError(f"There are {len(inputs)} rows of inputs for {steps} steps. Give one row a step.")
+        raise ValueError(f"There are {len(inputs)} rows of inputs for {steps} steps. Give one row for each step.")
     path = simulate_from_start(model, inputs, jax.random.split(key, steps))
     return path.latents, path.observations
 
 
 @eqx.filter_jit
 def simulate_from_start(model: Model, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
-    """A path from the model's beginning, with one key for each step."""
+    """Simulate a path from the model's initial distribution, with one key for each step."""
     first, rest = jax.tree.map(lambda a: a[0], inputs), jax.tree.map(lambda a: a[1:], inputs)
     start = model.start(first)
     memory, one = _step(model, start, model.initial(start, first), first, keys[0])
@@ -100,7 +100,7 @@ def simulate_from_start(model: Model, inputs: Any, keys: KeyArray[Array, " steps
 
 
 def simulate_from_memory(model: Model, memory: Memory, inputs: Any, keys: KeyArray[Array, " steps"]) -> Path:
-    """A path from what is remembered of the past, with one key for each step."""
+    """Simulate a path that continues a memory, with one key for each step."""
 
     def step(memory: Memory, now_and_key: Any) -> tuple[Memory, Path]:
         now, key = now_and_key
@@ -120,7 +120,7 @@ def _step(model: Model, memory: Memory, prior: Any, inputs: Inputs, key: Key) ->
 
 
 def emission_mean(distribution: Any, observation: Array) -> Array | None:
-    """The mean of an emission, where it has one, of the observation's shape."""
+    """Return the mean of an emission, or None if it has none of the observation's shape."""
     try:
         mean = distribution.mean
     except (AttributeError, NotImplementedError):

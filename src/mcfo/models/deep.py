@@ -16,12 +16,12 @@ from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers
 
 EMISSIONS = ("bernoulli", "gaussian")
 _INITIAL_SCALE = 0.3
-"""With which deviations of a step begin. Latents are of size one; with larger ones a latent forgets within a step or
-two what it was, and nothing that takes longer to tell, such as a speed, is learned."""
+"""The initial standard deviation of a step, for latents of size one. With a larger one a latent forgets its past within
+a step or two, and nothing that takes longer to observe, such as a speed, is learned."""
 _TRACE_SCALE = 0.05
-"""Of a trace, as long as the model lives: with a larger one it hides by how much the latest differs from it."""
+"""The constant standard deviation of a trace: a larger one would hide its difference from the latent."""
 _RETAINED = 0.7
-"""What a trace keeps of itself at a step."""
+"""The weight of a trace's previous value at a step."""
 
 
 class DeepMarkov(MarkovModel):
@@ -29,9 +29,9 @@ class DeepMarkov(MarkovModel):
     (x_t - center) / scale ~ N(f(z_t), diag r²).
 
     μ and σ are the outputs of one network, f of another. Beside the latents z there may be *traces* u, which no network
-    moves and f does not read: each is the running mean of one latent, u_t ~ N(0.7 u_t-1 + 0.3 z_t-1, 0.05²), from zero.
-    The sizes by default are the paper's, which has no traces. Chen et al. (2021), section 4.3; Krishnan, Shalit and
-    Sontag (2017).
+    changes and f does not read: each is the running mean of one latent, u_t ~ N(0.7 u_t-1 + 0.3 z_t-1, 0.05²), and
+    starts at zero. The default sizes are the paper's, which has no traces. Chen et al. (2021), section 4.3;
+    Krishnan, Shalit and Sontag (2017).
     """
 
     initial_parameters: Float[Array, " twice_latent"]
@@ -61,16 +61,16 @@ class DeepMarkov(MarkovModel):
 
         - `dimensions`, `latent`: the sizes of x_t and of z_t, without traces.
         - `transition`, `emission`: hidden units of the two networks, one number for each layer.
-        - `persistent`: whether μ begins near the identity, so that what is learned first is how the latent changes; it
-          needs hidden layers of twice the latent's size, and of one unit more where there are traces.
-        - `traces`: how many of the latents, the first ones, have a trace. By how much a latent differs from its trace
-          tells what a single observation does not show, such as a speed. A rule that does not go back through time
-          does not find out what is worth remembering: it lets a latent that could remember drift, or uses it up for
-          what it can show. With traces z_t of the library is (z_t, u_t).
+        - `persistent`: whether μ is initially near the identity, so that learning starts with how the latent changes;
+          it needs hidden layers of twice the latent's size, and one unit more if there are traces.
+        - `traces`: how many of the latents, the first ones, have a trace. The difference of a latent and its trace
+          shows what a single observation does not, such as a speed. A rule that does not go back through time does not
+          learn what is worth remembering: a latent that could remember drifts, or is used for what is visible at the
+          step. With traces, z_t of the library is (z_t, u_t).
         - `kind`: the emission, "bernoulli" for zeros and ones, "gaussian" for real numbers.
-        - `bias`: with which the last layer of f begins: the log-odds of the data's mean, for zeros and ones.
-        - `center`, `scale`: the unit in which a Gaussian emission is learned, such as the data's mean and deviation; r
-          begins at one of it. They are not meant to be learned.
+        - `bias`: the initial bias of the last layer of f: the log-odds of the data's mean, for zeros and ones.
+        - `center`, `scale`: location and scale of a Gaussian emission, such as the data's mean and standard deviation;
+          r is initially one. They are not meant to be learned.
         """
         if kind not in EMISSIONS:
             raise ValueError(f"The emission is {' or '.join(map(repr, EMISSIONS))}, but got {kind!r}.")
@@ -106,20 +106,20 @@ class DeepMarkov(MarkovModel):
 
 
 def checked_traces(traces: int, latent: int) -> int:
-    """How many of so many latents have a trace."""
+    """Check the number of latents with a trace."""
     if not 0 <= traces <= latent:
         raise ValueError(f"Of {latent} latents 0 to {latent} can have a trace, but got {traces}.")
     return traces
 
 
 def initialize_step(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
-    """The network of a step's law as it begins, of a model and of its proposal alike: latents stay about where they
-    are.
+    """Initialize the network of a step of a model or its proposal such that latents change little.
 
     **Arguments:**
 
-    - `persistent`: without it, or where layers are too narrow, the deviations alone are set.
-    - `steady`: what the network reads changes little at first but the latent that stays where it was.
+    - `persistent`: whether the mean is initially near the identity, if the layers are wide enough; the standard
+      deviations are set in any case.
+    - `steady`: whether other inputs initially have little effect.
     """
     latent = len(network.layers[-1].weight) // 2
     if persistent and network.carries(latent):
@@ -128,20 +128,20 @@ def initialize_step(network: MLP, *, persistent: bool, steady: bool = False) -> 
 
 
 def initialize_reading(network: MLP, index: int, count: int, *, unchanged: int = 0) -> MLP:
-    """The network of a law whose first means, so many, begin about where the features from this place on point to,
-    positive parts of each, then the negative ones; so many after them stay about where they are."""
+    """Initialize a network whose first `count` means are read from the features at `index` and after it, positive parts
+    first, then negative ones; the next `unchanged` means are initially near the identity."""
     latent = len(network.layers[-1].weight) // 2
     network = network.with_parts(index, count, unchanged=unchanged)
     return network.with_scales(jnp.full(latent, _INITIAL_SCALE), steady=True)
 
 
 def first_distribution(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
-    """p or q of z_1, of the outputs of a network or parameters, and of the traces, which begin at zero."""
+    """Return p or q of z_1 from parameters or outputs of a network, and of the traces, which start at zero."""
     return _beside(outputs, jnp.zeros(traces, outputs.dtype))
 
 
 def step_distribution(outputs: Float[Array, " twice_latent"], memory: Float[Array, " all_latents"]) -> Distribution:
-    """p or q of z_t, of the outputs of a network, and of the traces, which follow their latents."""
+    """Return p or q of z_t from the outputs of a network, and of the traces, which follow their latents."""
     latents, traces = jnp.split(memory, [len(outputs) // 2])
     return _beside(outputs, _RETAINED * traces + (1 - _RETAINED) * latents[: len(traces)])
 

@@ -16,11 +16,11 @@ from mcfo.networks import MLP, multiply, xavier
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Numbers, Observation
 
 _RAISED = 0.25
-"""What deviations are raised by before softplus, as those who configured this model first did."""
+"""Added to standard deviations before softplus, as in the first configurations of this model."""
 
 
 class Recurrence(NamedTuple):
-    """What a particle remembers: the LSTM's output and its cell, and the last latent where the model reads it."""
+    """The memory of a particle: the LSTM's output and its cell, and the last latent if the model reads it."""
 
     output: Float[Array, " hidden"]
     cell: Float[Array, " hidden"]
@@ -28,7 +28,7 @@ class Recurrence(NamedTuple):
 
 
 class _Recurrent(Model):
-    """p(z_t | h_t-1) = N(μ, diag σ²) and p(x_t | z_t, h_t-1) = Bernoulli(f), both by networks of what is remembered."""
+    """p(z_t | h_t-1) = N(μ, diag σ²) and p(x_t | z_t, h_t-1) = Bernoulli(f), both by networks that read the memory."""
 
     observation_encoder: MLP
     latent_encoder: MLP
@@ -40,11 +40,11 @@ class _Recurrent(Model):
     @staticmethod
     @abc.abstractmethod
     def _widths(hidden: int, units: int) -> tuple[int, int]:
-        """How much the LSTM and the prior read."""
+        """Return the numbers of inputs of the LSTM and of the prior."""
 
     @abc.abstractmethod
     def _state(self, memory: Recurrence) -> Float[Array, " state"]:
-        """What the prior reads."""
+        """Return the input of the prior."""
 
     def __init__(
         self,
@@ -59,9 +59,9 @@ class _Recurrent(Model):
         """**Arguments:**
 
         - `dimensions`, `latent`, `hidden`: the sizes of x_t, of z_t and of h_t.
-        - `units`: of the one hidden layer of every network, and of what the encoders give.
-        - `frequencies`: how often each dimension of x is one. The emission begins with these, and the encoder reads
-          what differs from them; 0.5, and x itself, unless given. They are not meant to be learned.
+        - `units`: the width of the one hidden layer of every network, and of the encoders' outputs.
+        - `frequencies`: how often each dimension of x is one: the initial mean of the emission, which the encoder
+          subtracts from x. By default 0.5, and nothing is subtracted. They are not meant to be learned.
         """
         of_cell, of_prior = self._widths(hidden, units)
         keys = jax.random.split(key, 6)
@@ -72,13 +72,13 @@ class _Recurrent(Model):
             MLP(of_prior, units, 2 * latent, key=keys[3]),
             MLP(hidden + units, units, dimensions, key=keys[4]),
         )
-        # As those who configured this model first did; with smaller weights it learns more slowly and ends worse.
+        # As in the first configurations of this model; with smaller weights it learns more slowly and ends worse.
         self.observation_encoder, self.latent_encoder, self.cell, self.prior_network, emission = xavier(
             networks, key=keys[5]
         )
-        given = jnp.full(dimensions, 0.5) if frequencies is None else jnp.asarray(frequencies, float)
-        self.center = jnp.zeros(dimensions) if frequencies is None else given
-        self.emission_network = emission.with_bias(jnp.log(given) - jnp.log1p(-given))
+        mean = jnp.full(dimensions, 0.5) if frequencies is None else jnp.asarray(frequencies, float)
+        self.center = jnp.zeros(dimensions) if frequencies is None else mean
+        self.emission_network = emission.with_bias(jnp.log(mean) - jnp.log1p(-mean))
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
         return self.transition(memory, inputs)
@@ -106,11 +106,11 @@ class VRNN(_Recurrent):
     """(h_t, c_t) = LSTM(e(x_t), e'(z_t), h_t-1, c_t-1);  z_t ~ N(μ(h_t-1), diag σ²(h_t-1));
     x_t ~ Bernoulli(f(e'(z_t), h_t-1)).
 
-    The memory is the LSTM's state, so that everything before reaches the future through it. The sizes by default are
-    the paper's. Chung et al. (2015); Chen et al. (2021), section 4.4.
+    The memory is the LSTM's state, through which the whole past affects the future. The default sizes are the paper's.
+    Chung et al. (2015); Chen et al. (2021), section 4.4.
     """
 
-    __init__ = _Recurrent.__init__  # which type checkers would else take for that of a dataclass
+    __init__ = _Recurrent.__init__  # otherwise type checkers take it for that of a dataclass
 
     @staticmethod
     def _widths(hidden: int, units: int) -> tuple[int, int]:
@@ -131,10 +131,10 @@ class SRNN(_Recurrent):
     """(h_t, c_t) = LSTM(e(x_t), h_t-1, c_t-1);  z_t ~ N(μ(h_t-1, e'(z_t-1)), diag σ²(...));
     x_t ~ Bernoulli(f(e'(z_t), h_t-1)).
 
-    The recurrence reads the observations alone; the latents are a chain beside it. Fraccaro et al. (2016).
+    The recurrence reads the observations alone; the latents form a separate Markov chain. Fraccaro et al. (2016).
     """
 
-    __init__ = _Recurrent.__init__  # which type checkers would else take for that of a dataclass
+    __init__ = _Recurrent.__init__  # otherwise type checkers take it for that of a dataclass
 
     @staticmethod
     def _widths(hidden: int, units: int) -> tuple[int, int]:
@@ -153,7 +153,7 @@ class SRNN(_Recurrent):
 
 
 def _lstm(cell: eqx.nn.LSTMCell, memory: Recurrence, *parts: Float[Array, " _"]) -> tuple[Array, Array]:
-    """The next output and cell, for inputs in several parts."""
+    """Return the next output and cell, for inputs in several parts."""
     assert cell.bias is not None
     gates = multiply(cell.weight_ih, *parts) + multiply(cell.weight_hh, memory.output) + cell.bias
     enter, stay, new, show = jnp.split(gates, 4)
@@ -162,6 +162,6 @@ def _lstm(cell: eqx.nn.LSTMCell, memory: Recurrence, *parts: Float[Array, " _"])
 
 
 def shifted_normal(parameters: Float[Array, " twice_size"], around: Any = 0.0) -> Distribution:
-    """N(μ, diag σ²) from the outputs of a network: μ, added to what it corrects, then what becomes σ."""
+    """Return N(around + μ, diag σ²) from the outputs of a network: μ, then σ before softplus."""
     mean, raw = jnp.split(parameters, 2)
     return dist.Normal(around + mean, jax.nn.softplus(raw + _RAISED)).to_event(1)

@@ -1,4 +1,4 @@
-"""Objectives by name. Each is an alias of small parts: a sampler and two rules."""
+"""Named objectives: each is an alias of a sampler and two rules."""
 
 from __future__ import annotations
 
@@ -18,6 +18,10 @@ from mcfo.smc.filter import SMC, sis
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import Always, Criterion, ESSBelow, Multinomial, Resampling, Systematic
 
+RESAMPLING: Resampling = Systematic()
+CRITERION: Criterion = Always()
+"""The default of objectives: systematic resampling before every step, as in the papers."""
+
 
 def mcfo(
     particles: int,
@@ -26,16 +30,16 @@ def mcfo(
     sweeps: int | None = None,
     theta: str | Rule = "filter-score",
     phi: str | Rule = "reparameterized",
-    resampling: Resampling = Systematic(),
-    criterion: Criterion = Always(),
+    resampling: Resampling = RESAMPLING,
+    criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
     """Monte Carlo filtering objectives: MCFO-SMC, and with `sweeps` MCFO-PIMH. Chen et al. (2021).
 
     **Arguments:**
 
-    - `particles`: K for theta, and for phi too unless `proposal_particles` says otherwise.
-    - `sweeps`: M of PIMH; without it, SMC.
+    - `particles`: K for theta; `proposal_particles` is K for phi, by default the same.
+    - `sweeps`: M of PIMH; None is SMC.
     - `theta`, `phi`: rules, by name or as objects: `phi="dreg"`, `theta="fisher"`.
     """
 
@@ -71,8 +75,8 @@ def iwae(particles: int, *, proposal_particles: int | None = None, backward: Bac
 def aesmc(
     particles: int,
     *,
-    resampling: Resampling = Systematic(),
-    criterion: Criterion = Always(),
+    resampling: Resampling = RESAMPLING,
+    criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
     """Σ_t log R_t differentiated through the histories, without the resampling term: biased. Le et al. (2018)."""
@@ -93,12 +97,12 @@ def fivo(
 
     **Arguments:**
 
-    - `baseline`: of the full gradient; see [`ResamplingScore`][].
+    - `baseline`: the baseline of the full gradient; see [`ResamplingScore`][].
     """
     if full:
-        sampler = SMC(particles, resampling or Multinomial(), criterion or Always())
+        sampler = SMC(particles, resampling or Multinomial(), criterion or CRITERION)
         return _both(sampler, ResamplingScore(baseline), "fivo", backward)
-    return _both(SMC(particles, resampling or Systematic(), criterion or ESSBelow(0.5)), Pathwise(), "fivo", backward)
+    return _both(SMC(particles, resampling or RESAMPLING, criterion or ESSBelow(0.5)), Pathwise(), "fivo", backward)
 
 
 def vsmc(
@@ -107,7 +111,7 @@ def vsmc(
     full: bool = False,
     baseline: Literal["past", "others"] | None = "past",
     resampling: Resampling = Multinomial(),
-    criterion: Criterion = Always(),
+    criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
     """[`aesmc`][] with multinomial resampling; or `full`, with the score of the ancestors. Naesseth et al. (2018)."""
@@ -119,8 +123,8 @@ def alternating(
     particles: int,
     *,
     proposal_particles: int | None = None,
-    resampling: Resampling = Systematic(),
-    criterion: Criterion = Always(),
+    resampling: Resampling = RESAMPLING,
+    criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
     """AESMC for theta, IWAE for phi. Le et al. (2018)."""
@@ -136,8 +140,8 @@ def nasmc(
     particles: int,
     *,
     proposal_particles: int | None = None,
-    resampling: Resampling = Systematic(),
-    criterion: Criterion = Always(),
+    resampling: Resampling = RESAMPLING,
+    criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
     """Filter score for theta, inclusive KL for phi. Gu, Ghahramani and Turner (2015)."""
@@ -165,8 +169,8 @@ def bootstrap(
     particles: int,
     *,
     theta: str | Rule = "filter-score",
-    resampling: Resampling = Systematic(),
-    criterion: Criterion = Always(),
+    resampling: Resampling = RESAMPLING,
+    criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
     """The prior as proposal, and the filter score for theta. Gordon, Salmond and Smith (1993)."""
@@ -181,7 +185,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
 
 
 def by_name(name: str, **options: Any) -> Objective:
-    """An objective from its name, as the command line has it: `objective("mcfo", particles=100, phi="dreg")`."""
+    """Return the objective of this name: `by_name("mcfo", particles=100, phi="dreg")`."""
     if name not in OBJECTIVES:
         raise ValueError(f"There is no objective {name!r}. {nearest(str(name), OBJECTIVES)}")
     known = inspect.signature(OBJECTIVES[name]).parameters

@@ -29,11 +29,11 @@ from mcfo.smc.step_scan import frame_at, frames
 from mcfo.types import Key, Scalar, is_known
 
 _PHI_TAG = 0x70686900
-"""Keeps the keys of phi's own run apart from those of theta's."""
+"""Separates the keys of phi's own run from those of theta's."""
 
 
 class Estimator(eqx.Module):
-    """How one side learns: who draws, and what is differentiated."""
+    """How one side learns: the sampler that draws particles, and the rule that is differentiated."""
 
     sampler: Sampler
     rule: Rule
@@ -50,7 +50,7 @@ class Estimator(eqx.Module):
 
 
 class Objective(eqx.Module):
-    """A variational objective: its value is minus a lower bound of log p(x_1:T), its gradient what the rules say.
+    """A variational objective: its value is minus a lower bound of log p(x_1:T), its gradient that of the rules.
 
     **Arguments:**
 
@@ -94,26 +94,27 @@ class Objective(eqx.Module):
         self.shares_rule = phi is None or _same(theta.rule, phi.rule)
 
     def with_backward(self, backward: Backward | None) -> Objective:
-        """The same objective, differentiated in another way."""
+        """Return the same objective, differentiated in another way."""
         return Objective(self.theta, self.phi, name=self.name, prior_proposal=self.prior_proposal, backward=backward)
 
     @property
     def runs(self) -> int:
-        """How many times a step runs a sampler over the data."""
+        """The number of sampler runs over the data in each step."""
         return 1 if self.shares_run else 2
 
     def loss(self, model: Model, proposal: Proposal, batch: Series, *, key: Key) -> tuple[Scalar, Run]:
-        """Minus the mean bound over a batch of series (or one), and how the run went.
+        """Return minus the mean bound over a batch of series (or one), and the record of the run.
 
         The value is -Σ_t log R_t of theta's sampler (of PIMH, the mean over all sweeps). Its gradient by `jax.grad` is
-        minus the rules' estimates: that of theta with respect to the model, that of phi with respect to the proposal.
+        minus the estimates of the rules: of theta's rule with respect to the model, of phi's with respect to the
+        proposal.
         """
         check_arguments(model, proposal, key)
         self.check(model, proposal, batch)
         return _loss(self, model, proposal, _as_batch(batch), key)
 
     def check(self, model: Model, proposal: Proposal, batch: Series) -> None:
-        """Refuses a model and a proposal that a rule cannot learn, before anything runs."""
+        """Refuse a model and a proposal that a rule cannot learn, before anything runs."""
         if self.prior_proposal and not isinstance(proposal, Bootstrap):
             raise ValueError(
                 f"{self.name}() filters with the model's own prior, but got the proposal {type(proposal).__name__}. "
@@ -123,7 +124,7 @@ class Objective(eqx.Module):
 
 
 def _as_batch(batch: Any) -> Series:
-    """A batch of series, also where one came."""
+    """Return a batch of series, also from a single series."""
     check_instance(batch, Series, "batch", "Read the values with Series.from_values, and stack() several")
     if batch.observations.ndim == 2:
         return jax.tree.map(lambda array: array[None], batch)
@@ -153,7 +154,7 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
         _check_backward(objective.backward, rule, model)
         if isinstance(rule, StepRule) and rule.thins_to is not None and not is_local(rule, model):
             raise ValueError(
-                f"{type(rule).__name__} goes through a few particles of each step, but {type(model).__name__} is not "
+                f"{type(rule).__name__} uses a few particles of each step, but {type(model).__name__} is not "
                 "Markov, so that gradients cross time. Leave out the draws."
             )
     rigid = fits[0].rigid
@@ -230,7 +231,7 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series,
     elif objective.shares_rule or _are_one(objective):
         surrogate, result = run(theta.sampler, (Lane(phi.rule, True, True),), key)
     else:
-        # The rules differ, the particles are the same.
+        # The rules differ, but share the particles.
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False), Lane(phi.rule, False, True)), key)
     count = len(batch.observations)
     bound = jax.lax.stop_gradient(jnp.mean(result.log_evidence))
@@ -238,7 +239,7 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series,
 
 
 def _are_one(objective: Objective) -> bool:
-    """Whether phi's surrogate gives theta's gradient too. Not of an accepted sweep, whose latents phi draws anew."""
+    """Whether phi's surrogate gives theta's gradient too. It does not with PIMH, where phi redraws accepted latents."""
     theta, phi = objective.theta, objective.phi
     is_one_step = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
     return is_one_step and type(theta.rule) is FilterScore and theta.rule.thins_to is None

@@ -22,9 +22,9 @@ from mcfo.types import Context, Distribution, Key, Memory, Numbers
 class Amortized(Proposal):
     """q(z_t | z_t-1, x_t) = N(μ(z_t-1, e(x_t)), diag σ²(z_t-1, e(x_t))), and q(z_1 | x_1) by a network of its own.
 
-    The encoder e runs once for all steps, outside of the filter. It reads (x - center) / scale with zero for what is
-    missing. Where all of x_t is missing, q is the model's own law, which is then the locally optimal one. The sizes by
-    default are the paper's. Chen et al. (2021), section 4.3.
+    The encoder e runs once for all steps, outside the filter. It reads (x - center) / scale, with zero for missing
+    values. Where all of x_t is missing, q is the prior, which is then locally optimal. The default sizes are the
+    paper's. Chen et al. (2021), section 4.3.
     """
 
     encoder: MLP
@@ -51,16 +51,16 @@ class Amortized(Proposal):
         """**Arguments:**
 
         - `dimensions`, `latent`: the sizes of x_t and of z_t, without traces.
-        - `encoder`: units of the encoder's layers; the last are what the other networks read.
-        - `hidden`: hidden units of the other two networks.
-        - `persistent`: whether μ begins near z_t-1, plus what the encoder says; it needs hidden layers of more than
-          twice the latent's size.
-        - `traces`: how many latents have a trace, as in [`DeepMarkov`][mcfo.DeepMarkov]; q's law of these is p's.
-        - `directions`: one row for each of the first latents, whose mean begins as the product of that row with
-          (x - center) / scale instead of near the latent before, so that it tells something of the observation from the
-          first step on; principal components, for example. Each takes two units of every layer: where layers are too
-          narrow for all, the first ones are used.
-        - `center`, `scale`: of the observations; they are not meant to be learned.
+        - `encoder`: the widths of the encoder's layers; the other networks read the last.
+        - `hidden`: the widths of the hidden layers of the other two networks.
+        - `persistent`: whether μ is initially near z_t-1 plus a function of the features; it needs hidden layers of
+          more than twice the latent's size.
+        - `traces`: how many latents have a trace, as in [`DeepMarkov`][mcfo.models.DeepMarkov]; for these q is p.
+        - `directions`: one row for each of the first latents, whose mean is initially the product of that row with
+          (x - center) / scale instead of the previous latent, so that it reads the observation from the first update
+          on; principal components, for example. Each takes two units of every layer: if layers are too narrow for all,
+          the first ones are used.
+        - `center`, `scale`: location and scale of the observations; they are not meant to be learned.
         """
         of_encoder, of_initial, of_step = jax.random.split(key, 3)
         self.encoder = rectified(dimensions, *encoder, key=of_encoder)
@@ -73,7 +73,7 @@ class Amortized(Proposal):
                 f"directions must be a row of {dimensions} numbers for each of {latent} latents, or for some, but got "
                 f"shape {rows.shape}."
             )
-        # Two units carry one number; one unit is left to say something else.
+        # Two units carry one number; one unit is left for other features.
         room = (min(hidden, default=2 * latent + 1) - 1) // 2
         count = min(len(rows), room, (min(encoder) - 1) // 2)
         if count:
@@ -106,8 +106,8 @@ class Amortized(Proposal):
 class RecurrentProposal(Proposal):
     """q(z_t | h_t-1, x_t) = N(m + μ(h_t-1, e(x_t)), diag σ²(h_t-1, e(x_t))), m the prior's mean.
 
-    A *residual* proposal begins near the prior and learns to correct it; without, m is zero. The encoder e runs once
-    for all steps, outside of the filter, and reads zero for what is missing. Where all of x_t is missing, q is the
+    A *residual* proposal is initially near the prior and learns to correct it; otherwise m is zero. The encoder e runs
+    once for all steps, outside the filter, and reads zero for missing values. Where all of x_t is missing, q is the
     prior. Chen et al. (2021), section 4.4; Fraccaro et al. (2016).
     """
 
@@ -130,8 +130,8 @@ class RecurrentProposal(Proposal):
         """**Arguments:**
 
         - `dimensions`, `latent`, `hidden`: the sizes of x_t, of z_t and of the model's h_t.
-        - `units`: of the one hidden layer of each network, and of what the encoder gives.
-        - `center`: what the encoder takes off the observations; not meant to be learned.
+        - `units`: the width of the one hidden layer of each network, and of the encoder's output.
+        - `center`: subtracted from the observations before the encoder; not meant to be learned.
         """
         of_encoder, of_network, of_weights = jax.random.split(key, 3)
         networks = (
@@ -150,12 +150,12 @@ class RecurrentProposal(Proposal):
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         hidden = self.network.layers[0].weight.shape[1] - context[0].shape[-1]
-        return self._law(prior, jnp.zeros(hidden), context)
+        return self._distribution(prior, jnp.zeros(hidden), context)
 
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
-        return self._law(prior, memory.output, context)
+        return self._distribution(prior, memory.output, context)
 
-    def _law(self, prior: Any, output: Float[Array, " hidden"], context: Context) -> Distribution:
+    def _distribution(self, prior: Any, output: Float[Array, " hidden"], context: Context) -> Distribution:
         features, seen = context
         around = prior.mean if self.residual else 0.0
         distribution: Any = shifted_normal(self.network(output, features), around)
@@ -163,7 +163,7 @@ class RecurrentProposal(Proposal):
 
 
 def prior_unless_seen(distribution: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
-    """The law, or a Gaussian like the prior where nothing was seen."""
+    """Return the distribution, or a Gaussian like the prior where nothing was observed."""
     if seen is None:
         return distribution
     scale = jnp.sqrt(prior.variance)

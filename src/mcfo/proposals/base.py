@@ -12,26 +12,26 @@ from mcfo.types import Context, Distribution, Memory
 class Proposal(eqx.Module):
     """A proposal q_φ(z_t | h_t-1, x_1:T); its arrays are φ.
 
-    `encode` sees a whole series, once, before the particles move. What it returns has the time in front and
-    reaches `initial` and `step` one step at a time. The model's own law of the latent is handed over as `prior`, so
-    that a proposal can start from it or correct it; numpyro's distributions have a `mean` and a `variance` for that.
+    `encode` reads a whole series, once, before the particles move. What it returns has a leading time axis, and reaches
+    `initial` and `step` one step at a time. The model's own distribution of the latent is passed as `prior`, so that a
+    proposal can start from it or correct it; numpyro's distributions have a `mean` and a `variance` for that.
     """
 
     @abc.abstractmethod
     def encode(self, series: Series) -> Context:
-        """Everything that the steps need of the observations, masks and inputs; time is the first axis."""
+        """Return all that the steps need of the observations, masks and inputs; time is the first axis."""
 
     @abc.abstractmethod
     def initial(self, prior: Any, context: Context) -> Distribution:
-        """q(z_1 | x)."""
+        """Return q(z_1 | x)."""
 
     @abc.abstractmethod
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
-        """q(z_t | h_t-1, x) for t > 1."""
+        """Return q(z_t | h_t-1, x) for t > 1."""
 
 
 class Bootstrap(Proposal):
-    """Proposes from the model's own transition, blind to the observation.
+    """Proposes from the model's own transition, without the observation.
 
     The weight is then the emission density alone: correct for every model, wasteful when observations are precise.
     Gordon, Salmond and Smith (1993).
