@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import equinox as eqx
-import jax
 
 from mcfo.gradients.draws import Sampler
-from mcfo.gradients.replay import Lane, is_local
+from mcfo.gradients.replay import Lane, has_networks, is_local
 from mcfo.gradients.rules import StepRule
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -84,11 +83,6 @@ def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Pr
         return Reverse()
     # With few parameters next to nothing is computed for each number that is saved: writing and reading takes the time.
     return Reverse(series=min(series, max(1, _PARTICLES_AT_ONCE // (steps * sampler.particles))))
-
-
-def has_networks(model: Model, proposal: Proposal) -> bool:
-    """Whether densities cost more than all else that a filter does."""
-    return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 100
 
 
 def _thins_to(lane: Lane) -> int | None:

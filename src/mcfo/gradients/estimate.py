@@ -14,9 +14,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from mcfo.gradients.backward import Accumulated, Backward, Reverse, choose, has_networks
+from mcfo.gradients.backward import Accumulated, Backward, Reverse, choose
 from mcfo.gradients.draws import Run, Sampler, batch_frames, draw_source, remaining_steps, run_only
-from mcfo.gradients.replay import Lane, Replay, Strand, Taken, frozen, has_zero_weight
+from mcfo.gradients.replay import Lane, Replay, Strand, Taken, frozen, has_networks, has_zero_weight
 from mcfo.gradients.rules import SERIES
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -114,7 +114,9 @@ def _surrogate(
             after.append(strand)
         return jnp.sum(jnp.stack(total)), after
 
-    totals, after = jax.vmap(of_series, in_axes=(0, 1, 0), axis_name=SERIES)(first, rest, strands)
+    # The series first, then the time: other orders of nested `vmap` put a transposition around every operation.
+    rest = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), rest)
+    totals, after = jax.vmap(of_series, axis_name=SERIES)(first, rest, strands)
     return jnp.sum(totals), after
 
 
