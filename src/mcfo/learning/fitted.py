@@ -11,6 +11,7 @@ import numpy as np
 from mcfo.inference.evaluation import Evaluation
 from mcfo.inference.tasks import filter, forecast, smooth
 from mcfo.learning.parameters import Modules, named_arrays
+from mcfo.learning.readable import readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -113,6 +114,7 @@ def results_of(fitted: Fitted) -> dict[str, Any]:
         "seconds": round(fitted.seconds, 3),
         "selected": fitted.selected,
         "evaluated_on": fitted.evaluated_on,
+        "readable_fixed": readable_fixed(Modules(fitted.model, fitted.proposal), fitted.settings.fixed),
         "seeds": [
             {
                 "seed": one.seed,
@@ -122,6 +124,11 @@ def results_of(fitted: Fitted) -> dict[str, Any]:
                 "parameters": {
                     name: np.asarray(array).tolist()
                     for name, array in named_arrays(Modules(one.model, one.proposal)).items()
+                    if array.size <= _LISTED
+                },
+                "readable": {
+                    name: np.where(np.isfinite(array), array, None).tolist()
+                    for name, array in readable_arrays(Modules(one.model, one.proposal)).items()
                     if array.size <= _LISTED
                 },
             }

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -53,6 +55,7 @@ class Autoregression(eqx.Module):
     level: Float[Array, " size"]
     atanh_persistence: Float[Array, " size"]
     log_scale: Float[Array, " size"]
+    readable: ClassVar = ("level", "persistence", "scale")
 
     def __init__(self, *, level: Numbers, persistence: Numbers, scale: Numbers):
         given = (jnp.asarray(value, float) for value in (level, persistence, scale))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -59,6 +61,7 @@ class NegativeBinomialCounts(PoissonCounts):
     """
 
     log_concentration: Float[Array, " size"]
+    readable: ClassVar = ("log_intensity", "concentration", "input_weights")
 
     def __init__(self, *, concentration: Numbers = 10.0, **options):
         super().__init__(**options)

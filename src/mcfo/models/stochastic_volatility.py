@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -20,6 +22,7 @@ class Returns(eqx.Module):
     """
 
     log_excess_degrees: Float[Array, " size"] | None
+    readable: ClassVar = ("degrees",)
 
     def __init__(self, size: int, degrees: Numbers | None):
         if degrees is not None and is_known(degrees) and not bool(jnp.all(jnp.asarray(degrees, float) > 2)):
@@ -97,6 +100,7 @@ class LeveragedVolatility(Model):
     log_variance: Autoregression
     returns: Returns
     atanh_leverage: Float[Array, " size"]
+    readable: ClassVar = ("log_variance", "returns", "leverage")
     timed: bool = eqx.field(static=True)
 
     def __init__(
