@@ -167,6 +167,11 @@ class Series(eqx.Module):
             known = known & present[:, None]
         return jnp.broadcast_to(known, self.observations.shape)
 
+    def values(self) -> np.ndarray:
+        """The observations on the host, (steps, dimensions): NaN where one is missing, without the padding."""
+        steps = self.steps if self.length is None else int(self.length)
+        return np.where(np.asarray(self.mask()), np.asarray(self.observations, float), np.nan)[:steps]
+
     def present(self) -> Bool[Array, " steps"] | None:
         """True at the steps that exist; None if all do."""
         return None if self.length is None else jnp.arange(self.steps) < self.length
