@@ -65,7 +65,7 @@ def test_files_and_pictures(folder, tmp_path, task):
         opened = arviz.from_netcdf(tmp_path / "f.nc")
         assert opened.posterior["state"].dims == ("chain", "draw", "series", "time", "latent")
         assert opened.posterior_predictive["observation"].shape == (1, 7, 3, 6, 1)
-        assert len(arviz.summary(opened.posterior.isel(make_series=0), var_names=["state"], kind="stats")) == 6
+        assert len(arviz.summary(opened.posterior.isel(series=0), var_names=["state"], kind="stats")) == 6
     assert invoke(*common, "--out", tmp_path / "f.csv").exit_code == 0
     rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
     assert len(rows) == 2 * (6 + 5 + 4)
@@ -91,12 +91,12 @@ def test_what_cannot_be_done_is_refused(folder, tmp_path):
     (tmp_path / "there.nc").write_text("mine")
     for task in ("filter", "smooth"):
         common = [task, folder / "run", "--data", folder / "series.csv"]
-        assert refused(invoke(*common), "Nothing would be kept")
+        assert refused(invoke(*common), "Nothing would be saved")
         assert refused(invoke(*common, "--out", tmp_path / "there.nc"), "exists already")
         assert refused(invoke(*common, "--out", tmp_path / "f.xlsx"), "must end in .nc or .csv")
         assert refused(invoke(*common, "--plot", tmp_path / "f.pdf"), "must end in .png or .gif")
         assert refused(invoke(*common, "--out", tmp_path / "no" / "f.nc"), "There is no folder")
-        assert refused(invoke(*common, "--plot", tmp_path / "f.gif"), "no series of pictures")
+        assert refused(invoke(*common, "--plot", tmp_path / "f.gif"), "no series of images")
         assert refused(invoke(*common, "--out", tmp_path / "f.nc", "--only", "six"), "no series 'six'")
         assert refused(invoke(*common, "--out", tmp_path / "f.nc", "--quantiles", "0.9,0.1"), "increasing numbers")
         assert refused(invoke(*common, "--out", tmp_path / "f.nc", "--run-seed", "9"), "no seed 9")
