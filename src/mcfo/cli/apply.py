@@ -290,7 +290,7 @@ def _forecast(
             result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
             # Only a NetCDF file has room for all draws; one is drawn or heard.
             results.append(result if outputs.ends_in(".nc") else result.isel(particle=slice(0, 1)))
-    dataset = xarray.concat(results, "series", data_vars="all")
+    dataset: Any = xarray.concat(results, "series", data_vars="all")
     dataset.attrs |= _origin(applied)
     past = [series.values() for series in chosen.series_list]
     drawn = dataset["observation_draws"].values[:, :, 0]

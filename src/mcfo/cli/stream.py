@@ -68,7 +68,7 @@ def _open(
     run_seed: int | None,
     seed: int,
     particles: int,
-    levels: dict[str, tuple[float, ...]],
+    levels: dict[str, Any],
     rules: dict[str, Any] | None,
 ) -> tuple[Any, Any, dict[str, Any]]:
     """The stream before its first observation, its run, and what tells it from others."""

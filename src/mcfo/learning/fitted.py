@@ -11,7 +11,7 @@ import numpy as np
 from mcfo.inference.evaluation import Evaluation
 from mcfo.inference.tasks import filter, forecast, smooth
 from mcfo.learning.parameters import Modules, named_arrays
-from mcfo.learning.readable import readable_arrays, readable_fixed
+from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -127,7 +127,7 @@ def results_of(fitted: Fitted) -> dict[str, Any]:
                     if array.size <= _LISTED
                 },
                 "readable": {
-                    name: np.where(np.isfinite(array), array, None).tolist()
+                    name: finite_lists(array)
                     for name, array in readable_arrays(Modules(one.model, one.proposal)).items()
                     if array.size <= _LISTED
                 },

@@ -10,7 +10,7 @@ import equinox as eqx
 import jax
 import numpy as np
 
-from mcfo.learning.parameters import Modules, split
+from mcfo.learning.parameters import Modules, finite_or_none, split
 
 
 def readable_arrays(module: Any) -> dict[str, Any]:
@@ -25,6 +25,11 @@ def readable_fixed(modules: Modules, fixed: Iterable[str]) -> list[str]:
     moved = eqx.combine(jax.tree.map(lambda array: array + 0.5, learned), rest)
     before, after = readable_arrays(modules), readable_arrays(moved)
     return [name for name in before if np.array_equal(before[name], after[name], equal_nan=True)]
+
+
+def finite_lists(array: Any) -> Any:
+    """An array as nested lists for JSON, None where an entry is not finite."""
+    return finite_or_none(array) if np.ndim(array) == 0 else [finite_lists(part) for part in np.asarray(array)]
 
 
 def _walk(value: Any, path: str) -> Iterator[tuple[str, Any]]:

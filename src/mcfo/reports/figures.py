@@ -38,7 +38,7 @@ STYLE: Any = {
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
 }
-styled = plt.rc_context(STYLE)
+styled: Any = plt.rc_context(STYLE)
 """The style as a decorator of a function that draws."""
 
 

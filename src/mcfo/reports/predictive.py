@@ -57,7 +57,7 @@ class Checks:
         known = np.isfinite(model) & np.isfinite(naive)
         if not known.any():
             return None
-        return tuple(float(np.sqrt(np.mean(part[known] ** 2))) for part in (model, naive))
+        return float(np.sqrt(np.mean(model[known] ** 2))), float(np.sqrt(np.mean(naive[known] ** 2)))
 
 
 def read_checks(folder: Path) -> Checks | None:
