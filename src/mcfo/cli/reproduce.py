@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import Force, Seed, check_known, check_out, fail
+from mcfo.cli.options import Force, Seed, check_known, check_out, fail
 from mcfo.errors import InputError, RunError
 
 EXPERIMENTS = {

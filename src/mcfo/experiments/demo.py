@@ -29,7 +29,7 @@ from mcfo.learning.results import Fitted
 from mcfo.objectives.named import aesmc, mcfo
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 from mcfo.series import Series
 
 _SEEDS = 3

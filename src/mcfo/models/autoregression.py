@@ -5,6 +5,8 @@ How models read times and inputs is here too.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -57,6 +59,7 @@ class Autoregression(eqx.Module):
     level: Float[Array, " size"]
     atanh_persistence: Float[Array, " size"]
     log_scale: Float[Array, " size"]
+    readable: ClassVar = ("level", "persistence", "scale")
 
     def __init__(self, *, level: Numbers, persistence: Numbers, scale: Numbers):
         given = (jnp.asarray(value, float) for value in (level, persistence, scale))
@@ -148,6 +151,7 @@ class NegativeBinomialCounts(PoissonCounts):
     """
 
     log_concentration: Float[Array, " size"]
+    readable: ClassVar = ("log_intensity", "concentration", "input_weights")
 
     def __init__(self, *, concentration: Numbers = 10.0, **options):
         super().__init__(**options)
@@ -173,6 +177,7 @@ class Returns(eqx.Module):
     """
 
     log_excess_degrees: Float[Array, " size"] | None
+    readable: ClassVar = ("degrees",)
 
     def __init__(self, size: int, degrees: Numbers | None):
         if degrees is not None and is_known(degrees) and not bool(jnp.all(jnp.asarray(degrees, float) > 2)):
@@ -250,6 +255,7 @@ class LeveragedVolatility(Model):
     log_variance: Autoregression
     returns: Returns
     atanh_leverage: Float[Array, " size"]
+    readable: ClassVar = ("log_variance", "returns", "leverage")
     timed: bool = eqx.field(static=True)
 
     def __init__(

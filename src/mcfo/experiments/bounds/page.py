@@ -9,7 +9,7 @@ from mcfo.experiments.bounds.findings import failures, findings
 from mcfo.experiments.bounds.measurements import Measurements, Preset
 from mcfo.experiments.bounds.problems import STEPS
 from mcfo.experiments.bounds.tables import exact_table, growing_table, optimal_table, smc_table, variance_table
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 
 
 def write_report(out: Path, measured: Measurements, preset: Preset, *, command: str) -> Path:

@@ -10,7 +10,7 @@ from mcfo.experiments.gradients.problems import SETTINGS
 from mcfo.experiments.gradients.samples import PARAMETERS, PHI, SWEEPS, THETA
 from mcfo.experiments.gradients.summary import Summary
 from mcfo.experiments.gradients.words import number, theta_exact, theta_mean, worst_gap
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 
 Analytic = dict[str, dict[str, Float[np.ndarray, "2"]]]
 """For each setting the exact score, and the recursion in the paper's appendix as printed and corrected."""

@@ -11,7 +11,7 @@ from mcfo.experiments.gradients.jobs import Preset
 from mcfo.experiments.gradients.samples import METHODS, PARAMETERS, PHI, SWEEPS, THETA, Seconds
 from mcfo.experiments.gradients.summary import ROUNDING, SIGMAS, Summary
 from mcfo.experiments.gradients.words import gap, largest_count, number, worst
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 
 _TITLES = {
     "r1": "Setting r1: theta = (0.9, 10), R = 1, at the optimum",

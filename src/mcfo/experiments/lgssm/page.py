@@ -14,7 +14,7 @@ from mcfo.experiments.lgssm.methods import Preset
 from mcfo.experiments.lgssm.problem import PHI, START, THETA, TRUTH
 from mcfo.experiments.lgssm.summary import LEVELS, Learned
 from mcfo.inference.evaluation import Evaluation
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 
 
 def write_report(

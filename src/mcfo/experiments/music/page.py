@@ -11,7 +11,7 @@ from rich.table import Table
 from mcfo.experiments.music.claims import PAPER, claims
 from mcfo.experiments.music.methods import SWEEPS, Preset
 from mcfo.experiments.music.summary import Outcomes
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 
 _COLUMNS = {
     "test_nll": "test NLL",

@@ -12,7 +12,7 @@ from mcfo.experiments.pendulum.prediction import Followed
 from mcfo.experiments.pendulum.problem import Problem
 from mcfo.experiments.pendulum.summary import Outcomes
 from mcfo.experiments.pendulum.videos import SIZE
-from mcfo.reports.film import show_strip
+from mcfo.reports.image_plots import show_strip
 
 _COLOURS = {
     "aesmc": "#d55e00",

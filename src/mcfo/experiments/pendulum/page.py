@@ -11,7 +11,7 @@ from rich.table import Table
 from mcfo.experiments.pendulum.claims import claims
 from mcfo.experiments.pendulum.methods import FIRST_RATE, PAPER_STEPS, PROPOSAL_PARTICLES, SWEEPS, Preset
 from mcfo.experiments.pendulum.summary import EVALUATED, Outcomes
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 
 _TITLES = {
     "prediction": "prediction error",

@@ -15,8 +15,8 @@ from mcfo.inference import predictive_checks
 from mcfo.inference.predictive_checks import write_checks
 from mcfo.models import LinearGaussian, PoissonCounts
 from mcfo.proposals import Bootstrap, LocallyOptimal
-from mcfo.reports.residuals import autocorrelation
-from mcfo.reports.run import write_run_report
+from mcfo.reports.calibration import autocorrelation
+from mcfo.reports.run_page import write_run_report
 from support.commands import SMALL, invoke, refused
 from support.learning import make_series
 from support.runs import make_lines, make_results, make_seed, write_folder
@@ -87,7 +87,7 @@ def folder(tmp_path):
 
 def test_the_page_shows_them(folder):
     page = write_run_report(folder).read_text()
-    assert "Does the model make series like these?" in page
+    assert "Does the model generate series like these?" in page
     assert {path.name for path in (folder / "figures").iterdir()} >= {
         "residuals.png",
         "statistics.png",
@@ -99,6 +99,24 @@ def test_the_page_shows_them(folder):
     assert text.count("excess kurtosis") == 2
     first = (folder / "report.html").read_bytes()
     assert write_run_report(folder).read_bytes() == first
+
+
+def test_forecasts_and_concerns_are_said_first(tmp_path):
+    """A right model gives no cause for concern; one without memory and with too little noise does."""
+    data = drawn(MODEL)
+    forgetful = LinearGaussian.scalar(0.0, 1.2, emission_variance=0.5, transition_variance=0.3)
+    pages = {}
+    for name, model in {"right": MODEL, "wrong": forgetful}.items():
+        path = write_folder(tmp_path / name, None, make_lines(0, steps=50), make_results(make_seed(0)))
+        write_checks(path / "checks.npz", predictive_checks(model, LocallyOptimal(model), data, **SIZES), ["level"])
+        page = re.sub(r"base64,[^\"]*", "", write_run_report(path).read_text())
+        pages[name] = " ".join(re.sub(r"<[^>]*>", " ", page).split())
+    assert re.search(r"Forecasts of level one step ahead miss it by \d\.\d+ \(RMSE\), \d+% less", pages["right"])
+    assert "Nothing stands out" in pages["right"]
+    assert re.search(r"(\d) warnings below", pages["wrong"])[1] in "345"
+    for text in ("90% intervals do not hold 90% of the values: level", "forecast errors are autocorrelated: level"):
+        assert text in pages["wrong"]
+        assert text not in pages["right"]
 
 
 def test_damaged_checks_are_refused(folder):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mcfo.errors import InputError
-from mcfo.reports.run import write_run_report
+from mcfo.reports.run_page import write_run_report
 from support.runs import STEPS, make_config, make_line, make_lines, make_results, make_seed, write_folder
 
 
@@ -48,9 +48,9 @@ def test_a_run_that_ended(tmp_path):
     assert warnings_of(page) == ["Series 3 has a gap."]
     assert "<strong>1.1024</strong>" in page
     assert "<strong>1.1034</strong>" not in page
-    assert "model.transition_matrix[0, 0] 0.9100 0.010 0.9000 0.9100 0.9200" in text
-    assert "proposal.weights 64 × 32" in text
-    assert "Held fixed: model.initial_noise = 1.000." in text
+    assert "transition matrix 0.9100 0.010 0.9000 0.9100 0.9200" in text
+    assert "weights of proposal 64 × 32" in text
+    assert "Held fixed: initial noise = 1.000." in text
     assert (
         "by the filter score, from a particle filter with 100 particles (systematic resampling at every step)" in text
     )
@@ -64,6 +64,18 @@ def test_a_run_that_ended(tmp_path):
     assert page.count("<img ") == 4
     assert len(re.findall(r'<img [^>]*alt="[^"]{20,}"', page)) == 4
     assert not list(tmp_path.rglob("*.part"))
+
+
+def test_parameters_as_people_mean_them(tmp_path):
+    stored = make_seed(0)
+    readable = {"model.emission_noise.standard_deviation": [2.5], "model.initial_mean": [7.0], "proposal.gain": [[0.5]]}
+    results = make_results({**stored, "readable": readable}, readable_fixed=["model.initial_mean"])
+    page = page_of(write_folder(tmp_path / "run", make_config(), [], results))
+    first, later = visible(page).split("How good the forecasts are")
+    assert "standard deviation of emission noise 2.500" in first
+    assert "Held fixed: initial mean = 7.000." in first
+    assert "gain of proposal" not in first
+    assert "gain of proposal 0.5000" in later
 
 
 def test_the_same_folder_makes_the_same_page(tmp_path):
@@ -92,11 +104,11 @@ def test_a_run_that_has_not_ended(tmp_path, command):
     folder = write_folder(tmp_path / "run", config, make_lines(0, 1, steps=400)[:-1], torn=torn)
     page = page_of(folder)
     (warning,) = warnings_of(page)
-    assert f"it stands at step 390 of {STEPS}; go on with the same" in warning
+    assert f"it is at step 390 of {STEPS}. Resume it with the same" in warning
     assert ("command and --resume" if command else "call and resume=True") in warning
     assert ("Call mcfo.fit with mcfo 0.1.0 with LinearGaussian" in visible(page)) == (command is None)
     assert "0 400 -1.5" in visible(page)
-    assert "Learned parameters" not in page
+    assert "What was learned" not in page
 
 
 @pytest.mark.parametrize("lines", [None, [], [make_line(0, 10)]])
@@ -180,7 +192,7 @@ def test_many_seeds_and_a_steep_descent(tmp_path):
     ]
     results = make_results(*(make_seed(seed) for seed in range(12)))
     page = page_of(write_folder(tmp_path / "run", None, lines, results))
-    assert "The first values lie above the picture." in page
+    assert "The first values lie above the figure." in page
     assert "seed 11" not in page, "with many seeds, mean and spread stand for them"
 
 
@@ -192,11 +204,11 @@ def test_parameters_of_every_kind(tmp_path):
 
     folder = write_folder(tmp_path / "run", None, [], make_results(seed(0, [1.0]), seed(1, [1.0, 2.0])))
     text = visible(page_of(folder))
-    assert "model.small0[0, 1] 2.000 0 2.000 2.000" in text
-    assert "model.small0[1, 1] – – – –" in text
-    assert "model.small19 2 × 2" in text, "a table does not grow beyond all bounds"
+    assert "small0 [0, 1] 2.000 0 2.000 2.000" in text
+    assert "small0 [1, 1] – – – –" in text
+    assert "small19 2 × 2" in text, "a table does not grow beyond all bounds"
     assert text.count("not numbers of one shape") == 3
-    assert "model.empty 0 – – – –" in text
+    assert "empty 0 – – – –" in text
 
 
 HOSTILE = [
@@ -284,7 +296,7 @@ def spoil(folder: Path, name: str, content: bytes) -> Path:
 REFUSED = {
     "nothing there": (lambda folder: folder / "nowhere", "does not exist"),
     "a file": (lambda folder: folder / "config.json", "is a file, not a folder"),
-    "no run": (lambda folder: (folder / "config.json").unlink() or folder, "holds no config.json, so it is no run"),
+    "no run": (lambda folder: (folder / "config.json").unlink() or folder, "holds no run: there is no config"),
     "another kind": (lambda folder: spoil(folder, "config.json", b'{"experiment": "bounds"}'), "has kind null"),
     "no sections": (lambda folder: spoil(folder, "config.json", b'{"kind": "fit", "model": {}}'), "has no objective"),
     "broken config": (lambda folder: spoil(folder, "config.json", b'{"kind": "fit",'), "config.json is not valid JSON"),
@@ -312,5 +324,5 @@ def test_what_is_no_run_is_refused_with_the_remedy(tmp_path, case):
 
 
 def test_no_jax_is_needed():
-    code = "import sys, mcfo.reports.run; sys.exit(any(name.split('.')[0] == 'jax' for name in sys.modules))"
+    code = "import sys, mcfo.reports.run_page; sys.exit(any(name.split('.')[0] == 'jax' for name in sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,4 +1,5 @@
-"""What a run folder holds, read with distrust: a value of the wrong kind is missing, a broken file is refused."""
+"""The record of a run, read from its folder without JAX and without trust: a value of the wrong kind counts as
+missing, a broken file is refused."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from mcfo.errors import InputError
 from mcfo.files import nested
 
 _SECTIONS = ("model", "objective", "data", "settings")
-"""What config.json must hold for a report to say anything."""
+"""Without these objects in config.json there is nothing to say about a run."""
 _DEEPEST = 30
 _LARGEST = 1e100
-"""Numbers beyond are no result, and no axis can show them."""
+"""Larger numbers are no result, and no axis can show them."""
 
 Curve = dict[int, tuple[np.ndarray, np.ndarray]]
 """For each seed the steps and the values there, NaN where there is none."""
@@ -32,24 +33,30 @@ def number(value: Any) -> float | None:
 
 def whole(value: Any) -> int | None:
     """The value if it is a whole number."""
-    found = number(value)
-    return None if found is None or found != math.floor(found) else int(found)
+    result = number(value)
+    return None if result is None or result != math.floor(result) else int(result)
 
 
 def text(value: Any) -> str | None:
-    """The value if it is text with something in it."""
+    """The value if it is text that is not blank."""
     return value if isinstance(value, str) and value.strip() else None
 
 
+def entries(value: Any) -> dict[str, Any]:
+    """The value if it is an object; an empty one otherwise."""
+    return value if isinstance(value, dict) else {}
+
+
 @dataclass(frozen=True)
-class SeedResult:
-    """How one seed of a finished run ended."""
+class SeedRecord:
+    """The result of one seed of a finished run: `parameters` as they are stored, `readable` as people mean them."""
 
     seed: int
     skipped: int
     best_step: int | None
     evaluation: dict[str, Any]
     parameters: dict[str, Any]
+    readable: dict[str, Any]
 
     def value(self, name: str) -> float | None:
         """A number of the evaluation."""
@@ -57,15 +64,19 @@ class SeedResult:
 
 
 @dataclass(frozen=True)
-class Run:
-    """A run folder's content. `lines` are the metrics of each seed in the order of the steps; `ended` is None before
-    the run has ended, and otherwise what results.json says beside the seeds."""
+class RunRecord:
+    """The content of a run folder.
+
+    - `lines`: the metrics of each seed in the order of the steps.
+    - `ended`: results.json; None before the run has ended.
+    - `results`: the seeds in it.
+    """
 
     folder: Path
     config: dict[str, Any]
     lines: dict[int, list[dict[str, Any]]]
     ended: dict[str, Any] | None
-    results: list[SeedResult]
+    results: list[SeedRecord]
 
     @property
     def particles(self) -> int | None:
@@ -75,8 +86,15 @@ class Run:
 
     @property
     def evaluation_particles(self) -> int | None:
-        """K of the evaluations while learning: that of the objective unless a setting says otherwise."""
+        """K of the evaluations during learning: that of the objective unless a setting says otherwise."""
         return _positive(nested(self.config, "settings", "evaluation_particles")) or self.particles
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the observed columns; empty where they are not known."""
+        names, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
+        known = isinstance(names, list) and len(names) == size and all(isinstance(name, str) for name in names)
+        return names if known else []
 
     @property
     def step(self) -> int:
@@ -86,15 +104,21 @@ class Run:
 
     @property
     def planned(self) -> int | None:
-        """The steps that were asked for."""
+        """The number of steps that were asked for."""
         return whole(nested(self.config, "settings", "steps"))
 
     @property
     def skipped(self) -> dict[int, int]:
-        """The updates that each seed skipped."""
+        """The number of updates that each seed skipped."""
         if self.ended is not None:
             return {result.seed: result.skipped for result in self.results}
         return {seed: whole(self.last(seed, "skipped")) or 0 for seed in self.lines}
+
+    @property
+    def best(self) -> SeedRecord | None:
+        """The seed with the lowest NLL, as far as any is known."""
+        known = [(value, result) for result in self.results if (value := result.value("nll_per_step")) is not None]
+        return min(known, key=lambda pair: pair[0])[1] if known else None
 
     def last(self, seed: int, name: str) -> float | None:
         """The last value of a metric that is a number."""
@@ -103,29 +127,29 @@ class Run:
 
     def curve(self, *names: str) -> Curve:
         """A metric over the steps, for the seeds that have any number there."""
-        found = {}
+        curve = {}
         for seed, lines in self.lines.items():
             values = np.array([_or_nan(nested(line, *names)) for line in lines])
             if np.isfinite(values).any():
-                found[seed] = (np.array([line["step"] for line in lines], float), values)
-        return found
+                curve[seed] = (np.array([line["step"] for line in lines], float), values)
+        return curve
 
     @property
     def watched(self) -> list[str]:
         """The names of the watched quantities, in the order of their first line."""
         lines = [line for lines in self.lines.values() for line in lines]
-        names = dict.fromkeys(name for line in lines for name in _object(line.get("watched")))
+        names = dict.fromkeys(name for line in lines for name in entries(line.get("watched")))
         return [name for name in names if self.curve("watched", name)]
 
 
-def read_run(folder: Path) -> Run:
+def read_run(folder: Path) -> RunRecord:
     """Reads a run folder; an error says what is missing and what to do."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
-        raise InputError(f"{folder} {what}. A report is made of the folder that mcfo fit wrote: give that one.")
+        raise InputError(f"{folder} {what}. Give the folder that mcfo fit wrote (--out).")
     config = _read_config(folder)
-    ended = _read_object(folder / "results.json", "Restore it; or delete it and go on with the run with --resume.")
-    return Run(folder, config, _read_metrics(folder / "metrics.jsonl"), ended, _seed_results(ended))
+    ended = _read_object(folder / "results.json", "Restore it; or delete it and resume the run with --resume.")
+    return RunRecord(folder, config, _read_metrics(folder / "metrics.jsonl"), ended, _seed_records(ended))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
@@ -134,13 +158,13 @@ def _read_config(folder: Path) -> dict[str, Any]:
     config = _read_object(path, remedy)
     if config is None:
         raise InputError(
-            f"{folder} holds no config.json, so it is no run. Give the folder that mcfo fit wrote (--out)."
+            f"{folder} holds no run: there is no config.json in it. Give the folder that mcfo fit wrote (--out)."
         )
     if config.get("kind") != "fit":
         there = " Its report.html is there already." if (folder / "report.html").exists() else ""
         raise InputError(
-            f"{path} has kind {_short(config.get('kind'))}, but reports are made of runs, which have kind 'fit'."
-            f"{there} Give the folder that mcfo fit wrote (--out)."
+            f"{path} has kind {_short(config.get('kind'))}, but a run of mcfo fit has kind 'fit'.{there} Give the "
+            "folder that mcfo fit wrote (--out)."
         )
     missing = [name for name in _SECTIONS if not isinstance(config.get(name), dict)]
     if missing:
@@ -157,12 +181,12 @@ def _read_object(path: Path, remedy: str) -> dict[str, Any] | None:
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}. Change that, or give another folder.") from error
     try:
-        found = _parse(content)
+        value = _parse(content)
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON: {error}. {remedy}") from error
-    if not isinstance(found, dict):
-        raise InputError(f"{path} holds {_short(found)}, but an object in braces is wanted. {remedy}")
-    return found
+    if not isinstance(value, dict):
+        raise InputError(f"{path} holds {_short(value)}, but an object in braces is wanted. {remedy}")
+    return value
 
 
 def _parse(content: bytes) -> Any:
@@ -190,50 +214,48 @@ def _read_metrics(path: Path) -> dict[int, list[dict[str, Any]]]:
         rows = path.read_bytes().splitlines() if path.exists() else []
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}. Change that, or give another folder.") from error
-    found: dict[int, dict[int, dict[str, Any]]] = {}
-    for place, row in enumerate(rows, 1):
+    by_seed: dict[int, dict[int, dict[str, Any]]] = {}
+    for index, row in enumerate(rows, 1):
         if not row.strip():
             continue
         try:
             line = _parse(row)
         except ValueError as error:
-            if place == len(rows):
+            if index == len(rows):
                 continue  # the process was ended in the middle of it
-            raise InputError(f"Line {place} of {path} is not valid JSON: {error}. Delete that line.") from error
+            raise InputError(f"Line {index} of {path} is not valid JSON: {error}. Delete that line.") from error
         seed, step = whole(nested(line, "seed")), whole(nested(line, "step"))
         if seed is None or step is None:
             raise InputError(
-                f"Line {place} of {path} is {_short(line)}, but an object with whole numbers 'seed' and 'step' is "
+                f"Line {index} of {path} is {_short(line)}, but an object with whole numbers 'seed' and 'step' is "
                 "wanted. Delete that line."
             )
-        found.setdefault(seed, {})[step] = {**line, "seed": seed, "step": step}
-    return {seed: [lines[step] for step in sorted(lines)] for seed, lines in sorted(found.items())}
+        by_seed.setdefault(seed, {})[step] = {**line, "seed": seed, "step": step}
+    return {seed: [lines[step] for step in sorted(lines)] for seed, lines in sorted(by_seed.items())}
 
 
-def _seed_results(ended: dict[str, Any] | None) -> list[SeedResult]:
-    entries = nested(ended, "seeds")
-    results = []
-    for entry in entries if isinstance(entries, list) else []:
-        seed = whole(nested(entry, "seed"))
-        if seed is not None:
-            evaluation, parameters = _object(entry.get("evaluation")), _object(entry.get("parameters"))
-            skipped, best_step = whole(entry.get("skipped")) or 0, whole(entry.get("best_step"))
-            results.append(SeedResult(seed, skipped, best_step, evaluation, parameters))
-    return results
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _seed_records(ended: dict[str, Any] | None) -> list[SeedRecord]:
+    seeds = nested(ended, "seeds")
+    return [
+        SeedRecord(
+            seed,
+            whole(one.get("skipped")) or 0,
+            whole(one.get("best_step")),
+            *(entries(one.get(name)) for name in ("evaluation", "parameters", "readable")),
+        )
+        for one in (seeds if isinstance(seeds, list) else [])
+        if (seed := whole(nested(one, "seed"))) is not None
+    ]
 
 
 def _positive(value: Any) -> int | None:
-    found = whole(value)
-    return found if found is not None and found > 0 else None
+    result = whole(value)
+    return result if result is not None and result > 0 else None
 
 
 def _or_nan(value: Any) -> float:
-    found = number(value)
-    return math.nan if found is None else found
+    result = number(value)
+    return math.nan if result is None else result
 
 
 def _short(value: Any) -> str:

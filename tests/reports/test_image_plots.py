@@ -1,26 +1,26 @@
-"""Pictures of piano-rolls: every note where it belongs."""
+"""Figures of piano-rolls: every note where it belongs."""
 
 import numpy as np
 from PIL import Image
 
-from mcfo.reports.roll import Roll, _held, _range, draw_rolls
+from mcfo.reports.image_plots import Roll, draw_rolls, held_notes, note_range
 
 
 def test_notes_that_go_on_are_one_bar():
     notes = np.zeros((6, 88))
     notes[0:3, 39] = notes[4:6, 39] = notes[5, 87] = 1
     notes[1, 0] = np.nan
-    assert _held(notes) == [(0, 3, 39), (4, 6, 39), (5, 6, 87)]
-    assert _held(np.zeros((0, 88))) == []
+    assert held_notes(notes) == [(0, 3, 39), (4, 6, 39), (5, 6, 87)]
+    assert held_notes(np.zeros((0, 88))) == []
 
 
 def test_the_octaves_that_are_used():
     notes = np.zeros((2, 88))
-    assert _range([Roll("silent", notes)]) == (60, 72)
+    assert note_range([Roll("silent", notes)]) == (60, 72)
     notes[0, 60 - 21] = notes[1, 83 - 21] = 1
-    assert _range([Roll("silent", np.zeros((3, 88))), Roll("two octaves", notes)]) == (60, 84)
+    assert note_range([Roll("silent", np.zeros((3, 88))), Roll("two octaves", notes)]) == (60, 84)
     notes[0, 0] = notes[0, 87] = 1  # A0 and C8
-    assert _range([Roll("all", notes)]) == (12, 120)
+    assert note_range([Roll("all", notes)]) == (12, 120)
 
 
 def drawn(path, *rolls):

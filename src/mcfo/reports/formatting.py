@@ -1,12 +1,12 @@
-"""Numbers, lists, settings and objectives in words."""
+"""Numbers, lists, names, settings and objectives as text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from mcfo.data.run_record import number, text, whole
 from mcfo.files import nested
-from mcfo.reports.folder import number, text, whole
 
 MISSING = "–"
 _LONGEST = 160
@@ -26,14 +26,14 @@ _RULES = {
 
 
 def fixed(value: float | None, decimals: int) -> str:
-    """So many decimals; a power of ten where the number is too large for that."""
+    """The number with this many decimals; with a power of ten where it is too large for that."""
     if value is None:
         return MISSING
     return f"{value:.{decimals}f}" if abs(value) < 1e6 else f"{value:.{decimals}e}"
 
 
 def significant(value: float | None, digits: int = 4) -> str:
-    """So many significant digits, trailing zeros among them."""
+    """The number with this many significant digits, trailing zeros among them."""
     if value is None or value == 0:
         return MISSING if value is None else "0"
     return f"{value:#.{digits}g}".rstrip(".") if 1e-3 <= abs(value) < 1e6 else f"{value:.{digits - 1}e}"
@@ -48,8 +48,13 @@ def duration(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h"
 
 
+def percent(share: float) -> str:
+    """A share with as many digits as it needs."""
+    return f"{share:.0%}" if share >= 0.1 else f"{share:.1%}" if share >= 0.001 else "less than 0.1%"
+
+
 def counted(count: int, one: str, many: str | None = None) -> str:
-    """1 seed, 2 seeds; "series" are many without a change."""
+    """1 seed, 2 seeds; "series" has a plural of its own."""
     return f"{count} {one if count == 1 else many or one + 's'}"
 
 
@@ -70,7 +75,24 @@ def shortened(value: str, longest: int = _LONGEST) -> str:
     return value if len(value) <= longest else f"{value[: longest - 1]}…"
 
 
-def shape_in_words(shape: Any) -> str:
+def parameter_name(path: str) -> str:
+    """A dotted path as text: model.emission_noise.standard_deviation is the "standard deviation of emission noise"."""
+    module, _, rest = path.partition(".")
+    parts = (rest if module == "model" and rest else path).replace("_", " ").split(".")
+    return shortened(f"{parts[1]} of {parts[0]}" if len(parts) == 2 else ", ".join(parts), 60)
+
+
+def data_text(data: Any) -> str:
+    """40 series with 4000 steps in all and 1 dimension (series.csv)."""
+    series, steps, dimensions = (whole(nested(data, name)) for name in ("series", "steps", "dimensions"))
+    file = text(nested(data, "file"))
+    start = "data" if series is None else counted(series, "series", "series")
+    parts = [] if steps is None else [f"{counted(steps, 'step')}{' in all' if series != 1 else ''}"]
+    parts += [] if dimensions is None else [counted(dimensions, "dimension")]
+    return start + (f" with {listed(parts)}" if parts else "") + (f" ({shortened(file)})" if file else "")
+
+
+def shape_text(shape: Any) -> str:
     """64 × 32; a single number is a scalar."""
     sizes = [whole(size) for size in shape] if isinstance(shape, list | tuple) else [None]
     if any(size is None for size in sizes):
@@ -78,51 +100,51 @@ def shape_in_words(shape: Any) -> str:
     return " × ".join(str(size) for size in sizes) or "scalar"
 
 
-def settings_in_words(value: Any, name: str = "") -> list[tuple[str, str]]:
+def setting_texts(value: Any, name: str = "") -> list[tuple[str, str]]:
     """Nested settings as dotted names with their values; empty objects are left out."""
     if isinstance(value, dict):
-        parts = [settings_in_words(part, f"{name}.{key}" if name else str(key)) for key, part in value.items()]
+        parts = [setting_texts(part, f"{name}.{key}" if name else str(key)) for key, part in value.items()]
         return [pair for part in parts for pair in part]
-    return [(shortened(name), _value_in_words(value))]
+    return [(shortened(name), _value_text(value))]
 
 
-def _value_in_words(value: Any) -> str:
+def _value_text(value: Any) -> str:
     if value is None:
         return "not set"
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):
-        shown = [_value_in_words(part) for part in value[:_MOST]]
+        shown = [_value_text(part) for part in value[:_MOST]]
         more = [f"… ({len(value)} in all)"] if len(value) > _MOST else []
         return shortened(", ".join([*shown, *more])) or "none"
     return shortened(str(value)) or "empty"
 
 
-def objective_in_words(objective: Any) -> str:
-    """What is estimated how, for model and proposal."""
+def objective_text(objective: Any) -> str:
+    """Which estimator learns the model, and which the proposal."""
     sides = []
     for side, what in (("theta", "the model"), ("phi", "the proposal")):
         estimator = nested(objective, side)
         if isinstance(estimator, dict):
-            sides.append(f"{what} is learned by {_rule_in_words(estimator)}, from {_sampler_in_words(estimator)}")
+            sides.append(f"{what} is learned by {_rule_text(estimator)}, from {_sampler_text(estimator)}")
         elif isinstance(objective, dict) and side in objective:
             sides.append(f"{what} is not learned")
     name = shortened(text(nested(objective, "name")) or "without a name", 80)
     return f"Objective {name}: {'; '.join(sides) or 'config.json says no more of it'}."
 
 
-def _rule_in_words(estimator: Any) -> str:
+def _rule_text(estimator: Any) -> str:
     rule = nested(estimator, "rule")
     kind = text(nested(rule, "kind")) or text(nested(rule, "name")) or text(rule) or "a rule that is not named"
-    return _RULES.get(kind, shortened(kind)) + _options(rule, ("kind", "name"))
+    return _RULES.get(kind, shortened(kind)) + _options(rule)
 
 
-def _sampler_in_words(estimator: Any) -> str:
+def _sampler_text(estimator: Any) -> str:
     sampler = nested(estimator, "sampler")
     kind = text(nested(sampler, "kind"))
     if kind == "PIMH":
         sweeps = whole(nested(sampler, "sweeps")) or 0
-        return f"PIMH with {counted(sweeps, 'sweep')} of {_sampler_in_words(sampler)}"
+        return f"PIMH with {counted(sweeps, 'sweep')} of {_sampler_text(sampler)}"
     particles = whole(nested(sampler, "particles"))
     size = "particles" if particles is None else counted(particles, "particle")
     if kind != "SMC":
@@ -141,10 +163,12 @@ def _sampler_in_words(estimator: Any) -> str:
     return f"a particle filter with {size}{how}"
 
 
-def _options(value: Any, known: tuple[str, ...]) -> str:
-    pairs = (
-        settings_in_words({key: part for key, part in value.items() if key not in known and part is not None})
-        if isinstance(value, dict)
-        else []
-    )
-    return f" ({', '.join(f'{name} {part}' for name, part in pairs)})" if pairs else ""
+def _options(rule: Any) -> str:
+    """The options of a rule that a caller chose, such as a lag: plain values, without what follows from its kind."""
+    chosen = rule if isinstance(rule, dict) else {}
+    shown = [
+        f"{shortened(name, 40)} {_value_text(value)}"
+        for name, value in chosen.items()
+        if isinstance(value, int | float | str) and name not in ("kind", "name", "learns") and name[:1] != "_"
+    ]
+    return f" ({', '.join(shown)})" if shown else ""

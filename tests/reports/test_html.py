@@ -7,7 +7,7 @@ import re
 import pytest
 
 from mcfo.experiments.results import Row, read_rows, write_rows
-from mcfo.reports.page import Report
+from mcfo.reports.html import Report
 
 
 def test_rows_come_back_in_full_precision(tmp_path):

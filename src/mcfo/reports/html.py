@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Set
+from collections.abc import Iterator, Set
+from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 
@@ -17,7 +18,7 @@ class Report:
     **Arguments:**
 
     - `summary`: what was asked and what came out, in a few sentences.
-    - `command`: the line that makes this page again, if there is one.
+    - `command`: the command that writes this page again, if there is one.
     """
 
     def __init__(self, title: str, *, summary: str, command: str | None):
@@ -29,7 +30,7 @@ class Report:
         self._figures = 0
 
     def heading(self, text: str) -> None:
-        """Begins a section."""
+        """Starts a section."""
         self._parts.append(f"<h2>{escape(text)}</h2>")
 
     def text(self, paragraph: str) -> None:
@@ -37,11 +38,11 @@ class Report:
         self._parts.append(f"<p>{_whole_options(paragraph)}</p>")
 
     def code(self, lines: str) -> None:
-        """Something to type, as it is to be typed."""
+        """Lines to type as they are."""
         self._parts.append(f"<pre><code>{_whole_options(lines)}</code></pre>")
 
     def findings(self, items: list[str]) -> None:
-        """What came out, a sentence or two each."""
+        """A list of results, a sentence or two each."""
         points = "\n".join(f"<li>{escape(item)}</li>" for item in items)
         self._parts.append(f'<ul class="findings">\n{points}\n</ul>')
 
@@ -59,7 +60,7 @@ class Report:
         **Arguments:**
 
         - `marked`: the cells set in bold, as (row, column) from zero.
-        - `words`: the columns that hold words, also where one looks like a number.
+        - `words`: the columns that hold text, also where one looks like a number.
         """
         for row in rows:
             if len(row) != len(header):
@@ -90,12 +91,12 @@ class Report:
         )
 
     def figure(self, path: Path, caption: str, *, alt: str, width: int | None = None) -> None:
-        """A PNG picture, copied into the page.
+        """A PNG figure, copied into the page.
 
         **Arguments:**
 
         - `alt`: what it shows, for those who cannot see it.
-        - `width`: in pixels on a wide screen, so that its letters have the size of the text; by default all there is.
+        - `width`: in pixels on a wide screen, so that its letters have the size of the text; else the whole width.
         """
         self._figures += 1
         data = base64.b64encode(path.read_bytes()).decode()
@@ -104,6 +105,13 @@ class Report:
             f'<figure><img src="data:image/png;base64,{data}" alt="{escape(alt)}"{limit}>\n'
             f"<figcaption>Figure {self._figures}. {escape(caption)}</figcaption></figure>"
         )
+
+    @contextmanager
+    def details(self, title: str) -> Iterator[None]:
+        """Folds what is added inside away under a title, for the few who want it."""
+        self._parts.append(f"<details><summary>{escape(title)}</summary>")
+        yield
+        self._parts.append("</details>")
 
     def warning(self, text: str) -> None:
         """Something that the reader must know before believing a number."""
@@ -168,11 +176,18 @@ pre { background: var(--band); padding: 0.6rem 0.9rem; white-space: pre-wrap; ov
 .warning { background: var(--warn-page); color: var(--warn); border-left: 4px solid currentColor;
   padding: 0.6rem 0.9rem; }
 .wide { overflow-x: auto; margin: 0 0 1.5rem; }
+details { margin: 0.75rem 0; }
+details > summary { cursor: pointer; color: var(--accent); }
 table { border-collapse: collapse; font-size: 0.86rem; font-variant-numeric: tabular-nums; }
 .caption { color: var(--soft); font-size: 0.9rem; margin: 1.25rem 0 0.4rem; }
 th, td { padding: 0.28rem 0.65rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
 th { border-bottom: 2px solid var(--soft); }
 .number { text-align: right; }
+@media (max-width: 40rem) {
+  table { font-size: 0.82rem; }
+  th, td { padding: 0.28rem 0.4rem; }
+  td:not(.number) { white-space: normal; min-width: 6.5rem; }
+}
 tbody tr:nth-child(even) { background: var(--band); }
 td strong { color: var(--accent); }
 figure { margin: 1.5rem 0; }

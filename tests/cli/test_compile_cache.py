@@ -1,4 +1,4 @@
-"""What the command line keeps of compiled programs."""
+"""The cache of compiled programs."""
 
 import os
 import subprocess
@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from mcfo.cli.programs import _forget, keep_programs
+from mcfo.cli.compile_cache import remove_oldest, use_compile_cache
 
 NAME = "JAX_COMPILATION_CACHE_DIR"
 
@@ -19,16 +19,16 @@ def home(tmp_path, monkeypatch):
 
 
 def test_the_folder_is_the_users_unless_another_is_named(home, monkeypatch):
-    keep_programs()
+    use_compile_cache()
     assert os.environ[NAME] == str(home / "mcfo" / "programs")
     monkeypatch.setenv(NAME, "elsewhere")
-    keep_programs()
+    use_compile_cache()
     assert os.environ[NAME] == "elsewhere"
 
 
-def test_without_a_place_nothing_is_kept(home, monkeypatch):
+def test_without_a_place_nothing_is_cached(home, monkeypatch):
     (home / "mcfo").write_text("in the way")
-    keep_programs()
+    use_compile_cache()
     assert NAME not in os.environ
 
 
@@ -36,7 +36,7 @@ def test_the_oldest_programs_go_first(tmp_path):
     for age, name in enumerate(("new", "older", "oldest")):
         (tmp_path / name).write_bytes(bytes(10))
         os.utime(tmp_path / name, (1000 - age, 1000 - age))
-    _forget(tmp_path, 20)
+    remove_oldest(tmp_path, 20)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "older"]
 
 

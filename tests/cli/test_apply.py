@@ -90,12 +90,12 @@ def test_what_cannot_be_done_is_refused(folder, tmp_path):
     (tmp_path / "there.nc").write_text("mine")
     for task in ("filter", "smooth"):
         common = [task, folder / "run", "--data", folder / "series.csv"]
-        assert refused(invoke(*common), "Nothing would be kept")
+        assert refused(invoke(*common), "Nothing would be saved")
         assert refused(invoke(*common, "--out", tmp_path / "there.nc"), "exists already")
         assert refused(invoke(*common, "--out", tmp_path / "f.xlsx"), "must end in .nc or .csv")
         assert refused(invoke(*common, "--plot", tmp_path / "f.pdf"), "must end in .png or .gif")
         assert refused(invoke(*common, "--out", tmp_path / "no" / "f.nc"), "There is no folder")
-        assert refused(invoke(*common, "--plot", tmp_path / "f.gif"), "no series of pictures")
+        assert refused(invoke(*common, "--plot", tmp_path / "f.gif"), "no series of images")
         assert refused(invoke(*common, "--out", tmp_path / "f.nc", "--only", "six"), "no series 'six'")
         assert refused(invoke(*common, "--out", tmp_path / "f.nc", "--quantiles", "0.9,0.1"), "increasing numbers")
         assert refused(invoke(*common, "--out", tmp_path / "f.nc", "--run-seed", "9"), "no seed 9")
