@@ -1,0 +1,174 @@
+"""The videos to learn from and to evaluate on, what needs no learning, and how well a model predicts the next frame."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+from scipy.special import ndtri
+
+from mcfo.experiments.pendulum_videos import NOISE, SIZE, View, expected_angles, simulate_pendulum
+from mcfo.inference.evaluation import evaluation_sampler, series_at_once
+from mcfo.models.base import Model
+from mcfo.proposals.base import Proposal
+from mcfo.series import Frame, Series, stack
+from mcfo.smc.filter import split_first
+from mcfo.smc.frames import frames, step_key
+from mcfo.smc.resampling import systematic_indices
+from mcfo.smc.trace import Record, State
+from mcfo.types import Key, Scalar
+
+DRAWS = 100
+"""Particles, drawn from the weights, whose pictures are averaged for the predictive mean."""
+_TAG = 0x6672616D
+
+
+_QUANTILES = 32
+"""Of the next angle, over which a frame is averaged."""
+
+
+class Problem(NamedTuple):
+    """Binary videos, and of the evaluated ones the truth.
+
+    - `train`: to learn from; `test`: some of the test set, evenly spread over it, on which everything is evaluated.
+    - `gray`: the gray levels of the test videos, from 0 to 1; `angles`, `speeds`: of their pendulums.
+    - `mean_frame`: of the training videos' gray levels.
+    """
+
+    train: list[Series]
+    test: Series
+    gray: Float[Array, "videos frames pixels"]
+    angles: np.ndarray
+    speeds: np.ndarray
+    mean_frame: np.ndarray
+
+    def baselines(self) -> dict[str, float]:
+        """The error of predictions that need no learning: the mean frame, the binary frame before, which is all
+        that a model sees, the gray one before; and of whoever knows the simulator and its true state, which no model
+        sees, the frame at the expected angle and the mean frame over the angle's noise."""
+        gray = np.asarray(self.gray, np.float64)
+        expected = expected_angles(self.angles, self.speeds)[:, :-1]
+        quantiles = ndtri((np.arange(_QUANTILES) + 0.5) / _QUANTILES)
+        blurred = sum(View()(expected + NOISE * quantile).astype(float) for quantile in quantiles) / _QUANTILES
+        predictions = {
+            "static": self.mean_frame[None, None],
+            "last observed": np.asarray(self.test.observations, np.float64)[:, :-1],
+            "persistence": gray[:, :-1],
+            "true state": View()(expected).reshape(gray[:, 1:].shape) / 255,
+            "true state, mean": np.reshape(blurred, gray[:, 1:].shape) / 255,
+        }
+        return {
+            name: float(np.linalg.norm(gray[:, 1:] - predicted, axis=-1).sum(-1).mean())
+            for name, predicted in predictions.items()
+        }
+
+
+def build_problem(*, series: int, test_series: int, evaluated: int, steps: int, seed: int) -> Problem:
+    """The data set of `mcfo data pendulum` with the same seed, evaluated on every so-many-th test video."""
+    videos = simulate_pendulum(series + test_series, steps, seed=seed)
+    series_list = [
+        Series.from_values(video.reshape(steps, SIZE**2), series_id=number)
+        for number, video in enumerate(videos.observations)
+    ]
+    gray = videos.gray.reshape(-1, steps, SIZE**2) / 255
+    chosen = slice(series, series + evaluated * (test_series // evaluated), test_series // evaluated)
+    return Problem(
+        train=series_list[:series],
+        test=stack(series_list[chosen]),
+        gray=jnp.asarray(gray[chosen], jnp.float32),
+        angles=videos.angles[chosen],
+        speeds=videos.speeds[chosen],
+        mean_frame=gray[:series].mean((0, 1)),
+    )
+
+
+class Followed(eqx.Module):
+    """A filter's way along one video. Predictions are for frames 2 to T, from those before each.
+
+    - `record`: how every step of the filter went.
+    - `at_mean`: the picture at the predicted mean latent, Σ_i v_i E[z_t | z_t-1^i].
+    - `mean`: the mean of the pictures at predicted latents, which is the prediction of the model.
+    - `filtered`, `predicted`: a few latents of each frame given all frames up to it, and given those before it.
+    """
+
+    record: Record
+    at_mean: Float[Array, "later pixels"]
+    mean: Float[Array, "later pixels"]
+    filtered: Float[Array, "frames draws latent"]
+    predicted: Float[Array, "later draws latent"]
+
+
+def follow(
+    model: Model, proposal: Proposal, video: Series, *, particles: int, draws: int = DRAWS, key: Key
+) -> Followed:
+    """Filters a video and predicts each frame from those before it."""
+    sampler = evaluation_sampler(particles)
+    first, rest = split_first(frames(proposal, video))
+
+    def drawn(state: State, key: Key) -> Array:
+        return state.latents[systematic_indices(state.log_weights, draws, key=key)]
+
+    def picture(latent: Array, frame: Frame) -> Array:
+        return model.emission(None, latent, frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
+
+    def keys(frame: Frame) -> Any:
+        return jax.random.split(jax.random.fold_in(step_key(key, frame), _TAG), 3)
+
+    def body(state: State, frame: Frame):
+        of_choice, of_move, of_next = keys(frame)
+        means = jax.vmap(lambda memory: model.transition(memory, frame.inputs).mean)(state.memory)  # pyright: ignore[reportAttributeAccessIssue]
+        at_mean = picture(jnp.exp(state.log_weights) @ means, frame)
+        moved = jax.vmap(lambda latent, key: model.transition(latent, frame.inputs).sample(key))(
+            drawn(state, of_choice), jax.random.split(of_move, draws)
+        )
+        mean = jnp.mean(jax.vmap(lambda latent: picture(latent, frame))(moved), axis=0)
+        state, record = sampler.step(model, proposal, state, frame, key=key)
+        return state, (record, at_mean, mean, drawn(state, of_next), moved)
+
+    state, first_record = sampler.init(model, proposal, first, key=key)
+    first_drawn = drawn(state, keys(first)[2])
+    _, (records, at_mean, mean, filtered, predicted) = jax.lax.scan(body, state, rest)
+    record, filtered = jax.tree.map(
+        lambda one, many: jnp.concatenate([one[None], many]), (first_record, first_drawn), (records, filtered)
+    )
+    return Followed(record, at_mean, mean, filtered, predicted)
+
+
+@eqx.filter_jit
+def follow_all(model: Model, proposal: Proposal, videos: Series, *, particles: int, key: Key) -> Followed:
+    """Each of several videos, one at a time; what is found has one more axis in front."""
+    return jax.lax.map(lambda video: follow(model, proposal, video, particles=particles, key=key), videos)
+
+
+def scores(
+    model: Model,
+    proposal: Proposal,
+    videos: Series,
+    gray: Float[Array, "videos frames pixels"],
+    *,
+    particles: int,
+    key: Key,
+) -> dict[str, Scalar]:
+    """Means over videos: `prediction`, the sum over t = 2..T of ‖picture at the predicted mean latent - gray‖; the same
+    of the predictive mean, `prediction_by_mean`; `nll`, of a whole video; and `ess_at_test`, zero where it failed."""
+
+    def one(video_and_gray: Any) -> dict[str, Scalar]:
+        video, gray = video_and_gray
+        found = follow(model, proposal, video, particles=particles, key=key)
+        return {
+            "prediction": _distance(found.at_mean, gray[1:]),
+            "prediction_by_mean": _distance(found.mean, gray[1:]),
+            "nll": -jnp.sum(found.record.log_evidence),
+            "ess_at_test": jnp.mean(jnp.where(found.record.finite, found.record.ess, 0.0)),
+        }
+
+    found = jax.lax.map(one, (videos, gray), batch_size=series_at_once(videos, particles))
+    return jax.tree.map(jnp.mean, found)
+
+
+def _distance(predicted: Float[Array, "later pixels"], gray: Float[Array, "later pixels"]) -> Scalar:
+    return jnp.sum(jnp.sqrt(jnp.sum((predicted - gray) ** 2, axis=-1)))

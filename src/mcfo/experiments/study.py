@@ -1,0 +1,304 @@
+"""What all experiments of the paper share: from the data to the report, in one order, resumable at every point.
+
+An experiment is a [`Study`][], which says what is run, and its [`Outcomes`][], which say what came out. `run_study`
+does the rest: prepare, jobs, tables, figures, claims, report, configuration.
+"""
+
+from __future__ import annotations
+
+import abc
+import json
+import math
+import shutil
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass, replace
+from importlib import metadata
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.table import Table
+
+from mcfo.errors import OtherRunError
+from mcfo.experiments.jobs import WORKERS, Job, Samples, at_once, run_all
+from mcfo.experiments.outcomes import FAILS, HOLDS, OPEN, Claim, Estimate, write_table
+from mcfo.files import write_atomically
+from mcfo.reports.page import Report
+
+JOBS = "jobs"
+"""The folder of what is finished, until the study ends."""
+_FREE = ("command", "seconds", "methods", "particles", "seeds", "courses")
+"""Settings in which a resumed study may differ: they choose jobs, and do not change what a finished job gave."""
+_PACKAGES = ("mcfo", "jax", "equinox", "numpyro", "optax")
+
+
+class TextTable(NamedTuple):
+    """A table of text: for the page, or, with fewer columns, for the terminal."""
+
+    header: list[str]
+    rows: list[list[str]]
+    caption: str
+    marked: frozenset[tuple[int, int]] = frozenset()
+
+
+class Figure(NamedTuple):
+    """A figure's file and what it shows."""
+
+    path: Path
+    caption: str
+    alt: str | None = None
+
+
+@dataclass(frozen=True)
+class Study(abc.ABC):
+    """One experiment: its size, its seed and, for those that read files, their folder."""
+
+    size: Any
+    seed: int = 0
+    data: Path | None = None
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    presets: ClassVar[Mapping[str, Any]]
+    double: ClassVar[bool] = False
+    reads_files: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if hasattr(self.size, "seeds"):
+            seeds = tuple(self.seed + number for number in self.size.seeds)
+            object.__setattr__(self, "size", replace(self.size, seeds=seeds))
+
+    @property
+    def workers(self) -> int:
+        """Jobs that may run side by side."""
+        return WORKERS
+
+    def precision(self) -> AbstractContextManager[Any]:
+        """Double precision where exact statements are compared exactly; else JAX's own."""
+        return jax.enable_x64(True) if self.double else nullcontext()
+
+    @abc.abstractmethod
+    def prepare(self) -> Any:
+        """The data and all that is known without sampling."""
+
+    @abc.abstractmethod
+    def jobs(self, problem: Any) -> dict[str, Job]:
+        """What is run, by names that are file names too."""
+
+    @abc.abstractmethod
+    def outcomes(self, problem: Any, results: dict[str, Any]) -> Outcomes:
+        """What the jobs' results say."""
+
+    def settings(self) -> dict[str, Any]:
+        """What determines the results besides size and seed."""
+        return {}
+
+    def config(self, preset: str, command: str) -> dict[str, Any]:
+        """All that determines the results, as it is in JSON."""
+        with self.precision():
+            precision = str(jnp.result_type(float))
+        config = {
+            "experiment": self.name,
+            "command": command,
+            "preset": preset,
+            "seed": self.seed,
+            **asdict(self.size),
+            **self.settings(),
+            "precision": precision,
+            "versions": {name: metadata.version(name) for name in _PACKAGES},
+        }
+        return json.loads(json.dumps(config))
+
+
+class Outcomes(abc.ABC):
+    """What came out of a study: files, figures, claims and a page."""
+
+    seconds: float
+    """What all jobs took together, also those of a run that was resumed."""
+
+    @abc.abstractmethod
+    def tables(self) -> dict[str, tuple[Sequence[str], Iterable[Iterable[object]]]]:
+        """Header and rows of each CSV file, by its name."""
+
+    @abc.abstractmethod
+    def figures(self, folder: Path) -> list[Figure]:
+        """Draws all figures into the folder."""
+
+    @abc.abstractmethod
+    def claims(self) -> list[Claim]:
+        """What the paper says, and whether it holds."""
+
+    @abc.abstractmethod
+    def summary(self) -> str:
+        """What was asked, in a sentence or two."""
+
+    @abc.abstractmethod
+    def method(self) -> list[str]:
+        """How it was run, in paragraphs."""
+
+    @abc.abstractmethod
+    def terminal(self) -> TextTable:
+        """The table that is printed."""
+
+    @abc.abstractmethod
+    def sections(self, page: Report, figures: list[Figure]) -> None:
+        """Tables and figures of the page."""
+
+    def warnings(self) -> list[str]:
+        """What a reader must know before believing a number."""
+        return []
+
+
+def run_study(study: Study, out: Path, *, preset: str, command: str) -> Path:
+    """Runs a study, or the rest of it where `out` holds finished jobs of the same one, and returns the report's path.
+
+    Writes the study's tables, `claims.csv`, `figures/`, `config.json` and `report.html`.
+    """
+    console = Console()
+    started = time.perf_counter()
+    config = study.config(preset, command)
+    check_resumable(out, config)
+    (out / "figures").mkdir(parents=True, exist_ok=True)
+    with study.precision():
+        with console.status("Preparing the data"):
+            problem = study.prepare()
+        # Written before the first job: a resumed run is compared with it.
+        write_config(out, config)
+        jobs = study.jobs(problem)
+        label = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}"
+        results = run_all(
+            jobs,
+            out / JOBS,
+            label=label,
+            console=console,
+            workers=study.workers,
+            context=study.precision,
+            finished=lambda name, result: console.print(job_line(name, result), highlight=False, soft_wrap=True),
+        )
+        outcomes = study.outcomes(problem, results)
+        for name, (header, rows) in outcomes.tables().items():
+            write_table(out / name, header, rows)
+        claims = outcomes.claims()
+        write_table(out / "claims.csv", Claim._fields, claims)
+        with console.status("Drawing the figures"):
+            figures = outcomes.figures(out / "figures")
+        # What the jobs of a resumed run took before counts too.
+        elapsed = max(time.perf_counter() - started, outcomes.seconds / at_once(study.workers))
+        report = write_report(study, out / "report.html", outcomes, claims, figures, command=command, elapsed=elapsed)
+        console.print(terminal_table(outcomes.terminal()))
+    console.print(f"{tally(claims)} {elapsed / 60:.1f} minutes.", highlight=False)
+    write_config(out, {**config, "seconds": round(elapsed, 1)})
+    shutil.rmtree(out / JOBS, ignore_errors=True)
+    return report
+
+
+def job_line(name: str, result: Any) -> str:
+    """What a finished job gave, for the terminal."""
+    if isinstance(result, Samples):
+        return f"{name}  {result.seconds:.0f} s"
+    return f"{name}  {'; '.join(run.line() for run in result)}"
+
+
+def check_resumable(out: Path, config: dict[str, Any]) -> None:
+    """Refuses a folder with finished jobs of other settings."""
+    path = out / "config.json"
+    if not ((out / JOBS).exists() and path.exists()):
+        return
+    found = json.loads(path.read_text())
+    names = (config.keys() | found.keys()) - set(_FREE)
+    different = sorted(name for name in names if config.get(name) != found.get(name))
+    if different:
+        raise OtherRunError(
+            f"{out} holds an unfinished run with another {' and '.join(different)}. Resume it with the settings in "
+            f"{path}, or start again with --force."
+        )
+
+
+def write_config(out: Path, config: dict[str, Any]) -> None:
+    """Writes `config.json`."""
+    write_atomically(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
+
+
+def write_report(
+    study: Study,
+    path: Path,
+    outcomes: Outcomes,
+    claims: list[Claim],
+    figures: list[Figure],
+    *,
+    command: str,
+    elapsed: float,
+) -> Path:
+    """Writes the page: first what holds, then tables and figures, then how it was run."""
+    summary = f"{outcomes.summary()} {tally(claims)} It took {elapsed / 60:.1f} minutes."
+    page = Report(study.title, summary=summary, command=command)
+    broken = [claim for claim in claims if claim.source == "theorem" and claim.verdict == FAILS]
+    for claim in broken:
+        page.warning(f"This must hold by the mathematics, but does not in these numbers: {claim.claim} {claim.setting}")
+    for warning in outcomes.warnings():
+        page.warning(warning)
+    page.heading("What of the paper holds")
+    add_table(page, claims_table(claims))
+    outcomes.sections(page, figures)
+    page.heading("How it was run")
+    for paragraph in outcomes.method():
+        page.text(paragraph)
+    page.text("Numbers in full precision are in the CSV files beside this page; what determines them, in config.json.")
+    page.write(path)
+    return path
+
+
+def claims_table(claims: list[Claim]) -> TextTable:
+    """The claims for the page."""
+    rows = [
+        [
+            claim.claim,
+            claim.source,
+            claim.setting,
+            "–" if math.isnan(claim.paper) else f"{claim.paper:.4g}",
+            "–" if math.isnan(claim.ours) else Estimate(claim.ours, claim.spread).text(),
+            claim.test,
+            claim.verdict,
+        ]
+        for claim in claims
+    ]
+    return TextTable(
+        ["claim", "source", "where", "paper", "ours", "test", "verdict"],
+        rows,
+        "What is claimed, the paper's number and ours ± its standard error, and what the test says; of comparisons the "
+        "numbers are differences. Erratum: the paper's statement is known to be wrong. Theorem: what must hold. Ours: "
+        "what the paper does not say. Also in claims.csv.",
+        frozenset((row, 6) for row, claim in enumerate(claims) if claim.verdict != HOLDS),
+    )
+
+
+def tally(claims: list[Claim]) -> str:
+    """How many claims hold."""
+    counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in (HOLDS, FAILS, OPEN)}
+    return f"Of {len(claims)} claims {counts[HOLDS]} hold, {counts[FAILS]} do not, {counts[OPEN]} are not decided."
+
+
+def add_table(page: Report, table: TextTable) -> None:
+    """Puts a table on the page."""
+    page.table(table.header, table.rows, caption=table.caption, marked=table.marked)
+
+
+def add_figures(page: Report, figures: Iterable[Figure]) -> None:
+    """Puts figures on the page."""
+    for figure in figures:
+        page.figure(figure.path, figure.caption, alt=figure.alt or figure.caption)
+
+
+def terminal_table(table: TextTable) -> Table:
+    """A table for the terminal."""
+    shown = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=table.caption)
+    for column, title in enumerate(table.header):
+        shown.add_column(title, justify="right" if column else "left", no_wrap=not column)
+    for row in table.rows:
+        shown.add_row(*row)
+    return shown
