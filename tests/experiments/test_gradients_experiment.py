@@ -6,8 +6,9 @@ import pytest
 
 from mcfo.errors import OtherRunError
 from mcfo.experiments import gradient_study
-from mcfo.experiments.gradient_outcomes import GradientOutcomes, Summary, rows_of
+from mcfo.experiments.gradient_outcomes import GradientOutcomes
 from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, SETTINGS, build_problems
+from mcfo.experiments.gradient_summary import Summary, rows_of
 from mcfo.experiments.gradient_theory import analytic_score
 from mcfo.experiments.jobs import Samples, write_samples
 from mcfo.experiments.outcomes import read_rows

@@ -107,7 +107,7 @@ def test_claims_say_what_came_out():
 
 def test_rows_are_in_long_form():
     found = outcomes(learned())
-    header, rows = found.tables()["results.csv"]
+    header, rows = found.files()["results.csv"]
     rows = [row for row in rows if row.method == "mcfo-smc"]
     assert header == ("method", "particles", "seed", "step", "metric", "value")
     assert {row.metric for row in rows} >= {*THETA, *PHI, "ess", "test_ess"}
@@ -115,7 +115,7 @@ def test_rows_are_in_long_form():
     assert [(row.step, row.seed) for row in rows if row.metric == "ess"] == [
         (100 * k, s) for k in (1, 2, 3) for s in (0, 1)
     ]
-    summary = {row.metric: row for row in found.tables()["summary.csv"][1] if row.method == "mcfo-smc"}
+    summary = {row.metric: row for row in found.files()["summary.csv"][1] if row.method == "mcfo-smc"}
     assert summary["ess"].mean == 99.5
     assert summary["steps_to_ess_0.95"].mean == 200
 

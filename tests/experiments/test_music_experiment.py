@@ -135,7 +135,7 @@ def test_tables_and_claims_follow_the_numbers():
     row = next(row for row in table.rows if row[:3] == ["jsb", "mcfo-smc", "10"])
     assert "7.150 ± 0.129" in row
     assert (table.rows.index(row), 3) in table.marked, "the best of its K"
-    header, rows = outcomes.tables()["results.csv"]
+    header, rows = outcomes.files()["results.csv"]
     assert header == ("method", "particles", "seed", "step", "metric", "value", "data")
     assert {row[4] for row in rows} >= {"test_nll", "validation_nll_per_step", "train_nll"}
     first = [row for row in rows if row[:3] == ("mcfo-smc", 10, 0)]

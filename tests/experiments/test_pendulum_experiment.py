@@ -13,21 +13,22 @@ import pytest
 from scipy import stats
 
 from mcfo import Series, kalman_filter, stack
-from mcfo.experiments import pendulum
+from mcfo.experiments import pendulum, pendulum_problem
 from mcfo.experiments.figures import draw_learning
 from mcfo.experiments.outcomes import Outcome, compared, welch
-from mcfo.experiments.pendulum import (
+from mcfo.experiments.pendulum import Pendulum, PendulumOutcomes, with_numbers
+from mcfo.experiments.pendulum_figures import draw_latents
+from mcfo.experiments.pendulum_problem import (
     FIRST_RATE,
     METHODS,
     PRESETS,
-    Pendulum,
-    PendulumOutcomes,
     Preset,
+    build_problem,
     cost,
-    with_numbers,
-)
-from mcfo.experiments.pendulum_figures import draw_latents
-from mcfo.experiments.pendulum_problem import build_problem, follow, follow_all, scores
+    follow,
+    follow_all,
+    scores,
+)  # fmt: skip
 from mcfo.experiments.pendulum_videos import View, angles_of, expected_angles, motion_foreseen
 from mcfo.experiments.runs import Run
 from mcfo.experiments.study import run_study
@@ -64,7 +65,7 @@ def linear_model():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_rates_fall_from_the_papers_first_to_its_last(preset):
     size = PRESETS[preset]
-    options = pendulum.SCHEDULES[size.schedule](size.last_rate)
+    options = pendulum_problem.SCHEDULES[size.schedule](size.last_rate)
     rates = SCHEDULES[size.schedule](FIRST_RATE, size.steps, **options)
     assert rates(0) == pytest.approx(1e-2)
     assert rates(size.steps) == pytest.approx(1e-4)
@@ -167,15 +168,15 @@ def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0,
     return with_numbers(Run(method, particles, seed, lines, {}, 0, 60.0, details=followed()), last, motion)
 
 
-class Baselines:
-    """Takes the place of a problem."""
-
-    def baselines(self):
-        return BASELINES
+@functools.cache
+def problem():
+    return build_problem(series=1, test_series=1, evaluated=1, steps=3, seed=0)
 
 
 def outcomes(*runs):
-    return PendulumOutcomes(list(runs), Baselines(), PRESETS["quick"])
+    found = PendulumOutcomes(list(runs), problem(), PRESETS["quick"])
+    found.baselines = BASELINES
+    return found
 
 
 def cell(method="mcfo-smc", particles=10):
@@ -189,11 +190,11 @@ def test_tables_average_over_the_last_part_and_the_seeds():
     np.testing.assert_allclose(prediction.values, late)
     assert prediction.mean == pytest.approx(np.mean(late))
     assert prediction.spread == pytest.approx(np.std(late, ddof=1))
-    summary = {row.metric: row for row in found.tables()["summary.csv"][1] if row.method == "mcfo-smc"}
+    summary = {row.metric: row for row in found.files()["summary.csv"][1] if row.method == "mcfo-smc"}
     assert (summary["ess_at_test"].mean, summary["prediction"].seeds) == (100.0, 2)
     assert summary["motion"].mean == 0.5
     assert math.isnan(found.of(cell("aesmc"), "prediction").mean)
-    rows = [row for row in found.tables()["results.csv"][1] if row.method == "mcfo-smc"]
+    rows = [row for row in found.files()["results.csv"][1] if row.method == "mcfo-smc"]
     assert {row.metric for row in rows} >= {"prediction", "nll", "ess_at_test", "log_evidence_per_step"}
     assert all(row.metric != "grad_norm_phi" for row in rows), "what is not there is left out"
 
@@ -317,7 +318,7 @@ def test_an_evaluation_that_was_not_finite_has_no_point(tmp_path):
 
 def test_every_method_has_a_cost():
     study = Pendulum(PRESETS["quick"])
-    assert list(study.jobs(Baselines())) == [f"{method}-10-0" for method in study.size.methods]
+    assert list(study.jobs(problem())) == [f"{method}-10-0" for method in study.size.methods]
     assert cost(METHODS["mcfo-pimh"](10)) > cost(METHODS["mcfo-smc"](10)) == cost(METHODS["aesmc"](10))
     assert cost(METHODS["mcfo-smc"](100)) == 3 * 110
 

@@ -123,7 +123,7 @@ def test_the_command_writes_what_fit_reads(tmp_path):
     np.testing.assert_array_equal(train.series_list[2].observations, whole.observations[2].reshape(4, -1))
     np.testing.assert_array_equal(test.series_list[0].observations, whole.observations[3].reshape(4, -1))
     with np.load(out / "truth.npz") as truth:
-        np.testing.assert_array_equal(truth["test_grey"], whole.gray[3:])
+        np.testing.assert_array_equal(truth["test_gray"], whole.gray[3:])
         np.testing.assert_array_equal(truth["train_angles"], whole.angles[:3])
     assert json.loads((out / "config.json").read_text())["half_extent"] == 1.1
     before = {path.name: path.read_bytes() for path in out.iterdir()}

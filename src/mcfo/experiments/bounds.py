@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo.experiments.bounds_outcomes import GROWING, SCAN, SCHEMES, BoundsOutcomes
+from mcfo.experiments.bounds_figures import GROWING, SCAN
+from mcfo.experiments.bounds_outcomes import SCHEMES, BoundsOutcomes
 from mcfo.experiments.bounds_sampling import (
     STEPS,
     Problem,

@@ -79,7 +79,7 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
             runs[name].append(Run(name, particles, one.seed, lines, arrays, one.skipped, fitted.seconds))
     exact = evaluated(problem.truth, AffineGaussian.optimal(problem.truth))
     table = _table(runs, problem, exact)
-    console.print(terminal_table(table))
+    console.print(terminal_table(table, table.header))
     (out / "figures").mkdir(exist_ok=True)
     figure = _draw(out / "figures" / "learning.png", runs, problem, exact)
     series = out / "series.csv"
@@ -94,8 +94,8 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     page = Report(
         "Learning a linear Gaussian model",
         summary=(
-            "MCFO (with doubly reparameterized proposal gradients) and AESMC learn the paper's linear Gaussian model and "
-            "its proposal from 2000 short series. Everything is known exactly here, so what they learn can be compared "
+            "MCFO (with doubly reparameterized proposal gradients) and AESMC learn the paper's linear Gaussian model "
+            "and its proposal from 2000 short series. All is known exactly here, so what they learn can be compared "
             f"with the optimum and with the Kalman filter. It took {elapsed:.0f} seconds."
         ),
         command=f"mcfo demo --steps {steps} --particles {particles} --seed {seed}",
@@ -106,7 +106,7 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     add_table(page, table)
     page.figure(
         figure,
-        "Parameters, likelihood and effective sample size while learning: mean and range over the seeds. Dashed: exact.",
+        "Parameters, likelihood and effective sample size while learning: mean and range over seeds. Dashed: exact.",
         alt="Curves of both objectives that approach the exact optimum",
     )
     page.heading("Your own series")
@@ -133,9 +133,9 @@ def _table(runs: dict[str, list[Run]], problem: Problem, exact: Evaluation) -> T
     return TextTable(
         ["objective", *_SHOWN, "NLL/step", "ESS"],
         rows,
-        "Parameters averaged over the last tenth of the steps, mean and spread over the seeds. NLL/step: of the learned "
-        "model on 400 series that it has not seen, by the Kalman filter. ESS: effective sample size of the learned "
-        "proposal. exact: the model that made the data, and its optimal proposal.",
+        "Parameters averaged over the last tenth of the steps, mean and spread over the seeds. NLL/step: of the "
+        "learned model on 400 series that it has not seen, by the Kalman filter. ESS: effective sample size of the "
+        "learned proposal. exact: the model that made the data, and its optimal proposal.",
     )
 
 

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from mcfo.experiments.gradient_outcomes import DISPLACED, PIMH_PARTICLES, SMALL, GradientOutcomes
-from mcfo.experiments.gradient_sampling import LAG, METHODS, PROGRAMS, SETTINGS, SWEEPS, Problem, build_problems, sample
+from mcfo.experiments.gradient_sampling import LAG, PROGRAMS, SETTINGS, SWEEPS, Problem, build_problems, sample
 from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
 from mcfo.experiments.study import Study

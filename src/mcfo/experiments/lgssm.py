@@ -26,13 +26,12 @@ from mcfo.experiments.lgssm_problem import (
 )
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows, seed_curves
-from mcfo.experiments.study import Figure, Study, TextTable, add_figures, add_table
+from mcfo.experiments.study import Figure, Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
 from mcfo.learning.fit import fit
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.reports.page import Report
 from mcfo.smc.pimh import PIMH
 
 LEVELS = (0.95, 0.99)
@@ -109,26 +108,13 @@ class Lgssm(Study):
 
         def learn(path: Path, share: Share) -> list[Run]:
             fitted = fit(
-                problem.model,
-                problem.proposal if learns_proposal else Bootstrap(),
-                problem.train,
-                objective=objective,
-                validation=problem.watched,
-                out=path,
-                resume=True,
-                watch=watch,
-                listener=share,
-                steps=size.steps,
-                batch=size.batch,
-                seeds=size.seeds,
-                learning_rate=size.learning_rate,
+                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train,
+                objective=objective, validation=problem.watched, out=path, resume=True, watch=watch, listener=share,
+                steps=size.steps, batch=size.batch, seeds=size.seeds, learning_rate=size.learning_rate,
                 fixed=tuple(name for name in FIXED if learns_proposal or name.startswith("model")),
-                log_every=size.log_every,
-                evaluate_every=size.log_every,
-                evaluation_particles=size.evaluation_particles,
-                select="average",
-                devices=1,
-            )
+                log_every=size.log_every, evaluate_every=size.log_every,
+                evaluation_particles=size.evaluation_particles, select="average", devices=1,
+            )  # fmt: skip
             runs = []
             for one in fitted.seeds:
                 tested = self.evaluated(one.model, one.proposal, problem.test)
@@ -163,21 +149,22 @@ def _cost(objective: Objective) -> float:
 class LgssmOutcomes(LearningOutcomes):
     """Where each method ends, beside the exact optimum."""
 
+    shown = ("method", "K", "ESS", "exact NLL", "theta_1", "theta_2", "phi_4", "95%", "99%")
+    columns: ClassVar[dict[str, Column]] = {
+        "ess": Column("ESS", 2, 1),
+        "exact_nll_per_step": Column("exact NLL", 4, 1),
+        **{name: Column(name, 3, 1) for name in (*THETA, *PHI)},
+        **{f"steps_to_ess_{share:.2f}": Column(f"{share:.0%}", 0) for share in LEVELS},
+        "seconds": Column("seconds", 0),
+    }
+
     def __init__(self, runs: list[Run], prepared: Prepared, size: Preset):
         super().__init__(runs)
         self.optimum, self.ideal, self.watched = prepared.problem.optimum, prepared.ideal, prepared.watched
         self.size = size
         ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
         self.exact: dict[str, Any] = {**self.optimum, **ideal}
-        titles = {"ess": ("ESS", 2), "exact_nll_per_step": ("exact NLL", 4)} | {
-            name: (name, 3) for name in (*THETA, *PHI)
-        }
-        self.columns = {
-            metric: Column(*title, lambda mean, metric=metric: abs(mean - self.exact[metric]))
-            for metric, title in titles.items()
-        }
-        self.columns |= {f"steps_to_ess_{share:.2f}": Column(f"{share:.0%}", 0) for share in LEVELS}
-        self.columns["seconds"] = Column("seconds", 0)
+        self.targets = self.exact
 
     def steps_to(self, cell: Cell, share: float) -> float:
         """The first evaluation at which the effective sample size, its mean over the seeds, is at least that share of
@@ -197,7 +184,7 @@ class LgssmOutcomes(LearningOutcomes):
         good = self.of(cell, "ess").values.min() >= LEVELS[0] * self.ideal.particles
         return bool(self.worst(cell, _JUDGED) <= NEAR and likely and good)
 
-    def tables(self) -> Any:
+    def files(self) -> Any:
         return {
             "results.csv": (LearningRow._fields, [*self._rows(), *self._reference_rows()]),
             "summary.csv": (SummaryRow._fields, [row for _, row in self.summary_rows()]),
@@ -314,45 +301,32 @@ class LgssmOutcomes(LearningOutcomes):
     def figures(self, folder: Path) -> list[Figure]:
         return draw_figures(folder, self.runs, self.optimum, self.watched, self.size)
 
-    def summary(self) -> str:
-        return (
-            f"A scalar model z_t = θ_1 z_t-1 + N(0, 1), x_t = θ_2 z_t + N(0, 0.01) with θ = {TRUTH} is learned from "
-            f"{self.size.series} series of {self.size.length} steps, together with its affine proposal. The exact "
-            "optimum is known, so every curve has its end beside it."
-        )
-
     def warnings(self) -> list[str]:
         collapsed = list(dict.fromkeys(run.method for run in self.runs if run.details))
         text = f"The filter collapsed on test series with what was learned by {', '.join(collapsed)}."
         return [*super().warnings(), *([text] if collapsed else [])]
 
-    def method(self) -> list[str]:
+    def text(self) -> list[str]:
         size = self.size
         return [
+            f"A scalar model z_t = θ_1 z_t-1 + N(0, 1), x_t = θ_2 z_t + N(0, 0.01) with θ = {TRUTH} is learned from "
+            f"{size.series} series of {size.length} steps, together with its affine proposal. The exact optimum is "
+            "known, so every curve has its end beside it.",
             f"The paper leaves T, the batch size and the start open. Here, for all methods: T = {size.length}, batches "
             f"of {size.batch} series, {size.steps} steps of Adam with a rate of {size.learning_rate}, "
-            f"{len(size.seeds)} seeds, start at θ = {START} and at a proposal that takes the observation for the latent (φ_1 = φ_4 = 1, "
-            "the others 0). Learned are θ_1, θ_2 and φ_1 to φ_5; the variances are fixed, of the proposal at their "
-            f"optimum. Runs are followed on {size.watched} of {size.test_series} test series and evaluated on all."
+            f"{len(size.seeds)} seeds, start at θ = {START} and at a proposal that takes x_t for z_t "
+            "(φ_1 = φ_4 = 1, the others 0). The variances are fixed, those of the proposal at their optimum. Runs are "
+            f"followed on {size.watched} of {size.test_series} test series and evaluated on all.",
         ]
 
-    def terminal(self) -> TextTable:
-        shown = ("ess", "exact_nll_per_step", "theta_1", "theta_2", "phi_4", "steps_to_ess_0.95", "steps_to_ess_0.99")
-        return self.method_table(
-            "Mean ± standard deviation over the seeds; 95 %, 99 %: steps until the ESS is there.", shown
-        )
-
-    def sections(self, page: Report, figures: list[Figure]) -> None:
-        page.heading("Where each method ends")
+    def tables(self) -> list[TextTable]:
         caption = (
-            "Mean ± standard deviation over the seeds, parameters averaged over the last tenth of the steps. ESS: of "
-            f"{self.size.evaluation_particles} particles, resampled before every step, on all test series. Exact NLL: "
-            "per step, by the Kalman filter. 95 %, 99 %: steps until the ESS, followed while learning, reaches that "
-            "share of K. Bold: the nearest to the exact optimum, which is the last row."
+            "Where each method ends: mean ± standard deviation over the seeds, parameters averaged over the last tenth "
+            f"of the steps. ESS: of {self.size.evaluation_particles} particles, resampled before every step, on all "
+            "test series. Exact NLL: per step, by the Kalman filter. 95%, 99%: steps until the ESS, followed while "
+            "learning, reaches that share of K. Bold: the nearest to the exact optimum, which is the last row."
         )
-        add_table(page, self.method_table(caption))
-        page.heading("Curves")
-        add_figures(page, figures)
+        return [self.method_table(caption)]
 
 
 def _steps(steps: float) -> str:

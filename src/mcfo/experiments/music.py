@@ -18,13 +18,12 @@ from mcfo.experiments.jobs import WORKERS, Job, Share
 from mcfo.experiments.music_problem import Problem, build_problem, find_folder
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows
-from mcfo.experiments.study import Figure, Study, TextTable, add_figures, add_table
+from mcfo.experiments.study import Figure, Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core
 from mcfo.learning.fit import fit
 from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
 from mcfo.objectives.objective import Objective
-from mcfo.reports.page import Report
 from mcfo.series import Series
 from mcfo.smc.pimh import PIMH
 
@@ -172,16 +171,12 @@ class Music(Study):
 
     def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
         courses = dict(self.size.courses)
-        return {
-            "-".join(map(str, one)): Job(
-                cost(METHODS[one.method](one.particles), courses[one.data], problem[one.data].mean_length),
-                self._work(one, courses[one.data], problem[one.data]),
-            )
-            for one in self.size.learners()
-        }
+        learners = self.size.learners()
+        return {"-".join(map(str, one)): self._job(one, courses[one.data], problem[one.data]) for one in learners}
 
-    def _work(self, learner: Learner, course: Course, problem: Problem) -> Callable[[Path, Share], list[Run]]:
-        """One run, and its best parameters by the validation split on the test split, with the same keys as all others."""
+    def _job(self, learner: Learner, course: Course, problem: Problem) -> Job:
+        """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
+        objective = METHODS[learner.method](learner.particles)
         size = self.size
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
 
@@ -189,29 +184,14 @@ class Music(Study):
             start = make("vrnn", problem.train, {"network_seed": learner.seed})
             log_every = min(_LOG_EVERY, course.steps)
             fitted = fit(
-                start.model,
-                start.proposal,
-                problem.train,
-                objective=METHODS[learner.method](learner.particles),
-                validation=problem.valid,
-                out=path,
-                resume=True,
-                listener=share,
-                checkpoint_seconds=60.0,
-                steps=course.steps,
-                batch=course.batch,
-                seeds=(learner.seed,),
-                optimizer="adamw" if course.decay else "adam",
-                optimizer_options={"weight_decay": course.decay} if course.decay else {},
-                learning_rate=course.rate,
-                schedule="cosine",
-                fixed=start.fixed,
-                log_every=log_every,
+                start.model, start.proposal, problem.train, objective=objective, validation=problem.valid, out=path,
+                resume=True, listener=share, checkpoint_seconds=60.0, steps=course.steps, batch=course.batch,
+                seeds=(learner.seed,), optimizer="adamw" if course.decay else "adam",
+                optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
+                schedule="cosine", fixed=start.fixed, log_every=log_every,
                 evaluate_every=max(log_every, course.steps // course.evaluations),
-                evaluation_particles=size.validation_particles,
-                window=course.window,
-                devices=self.devices,
-            )
+                evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
+            )  # fmt: skip
             (one,) = fitted.seeds
 
             def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
@@ -233,10 +213,10 @@ class Music(Study):
                 "minutes": [fitted.seconds / 60],
             }
             arrays = {metric: np.array(values, float) for metric, values in numbers.items()}
-            data, *about = learner
-            return [Run(*about, list(fitted.metrics), arrays, one.skipped, fitted.seconds, data)]
+            about = learner.method, learner.particles, learner.seed
+            return [Run(*about, list(fitted.metrics), arrays, one.skipped, fitted.seconds, learner.data)]
 
-        return work
+        return Job(cost(objective, course, problem.mean_length), work)
 
     def outcomes(self, problem: dict[str, Problem], results: dict[str, list[Run]]) -> MusicOutcomes:
         baselines = {name: one.baselines() for name, one in problem.items()}
@@ -246,8 +226,10 @@ class Music(Study):
 class MusicOutcomes(LearningOutcomes):
     """The NLL of each method on each data set, beside models without latents."""
 
-    columns: ClassVar = {
-        "test_nll": Column("test NLL", 3, float),
+    shown = ("data", "method", "K", "test NLL", "validation", "training", "ESS", "minutes")
+
+    columns: ClassVar[dict[str, Column]] = {
+        "test_nll": Column("test NLL", 3, -1),
         "valid_nll": Column("validation", 3),
         "train_nll": Column("training", 3),
         "test_nll_few": Column("test, K", 3),
@@ -267,7 +249,7 @@ class MusicOutcomes(LearningOutcomes):
             for name, value in known.items()
         ]
 
-    def tables(self) -> Any:
+    def files(self) -> Any:
         rows = []
         for run in self.runs:
             rows += [(*row, run.data) for row in curve_rows([run], {name: name for name in _FOLLOWED})]
@@ -290,8 +272,8 @@ class MusicOutcomes(LearningOutcomes):
         for data, method in dict.fromkeys(cell[:2] for cell in self.cells):
             sizes = sorted(cell[2] for cell in self.cells if cell[:2] == (data, method))
             if len(sizes) > 1:
-                cells = [(data, method, size) for size in (sizes[-1], sizes[0])]
-                found.append(self._below(*cells, f"{method} falls from K = {sizes[0]} to {sizes[-1]}"))
+                last, first = ((data, method, size) for size in (sizes[-1], sizes[0]))
+                found.append(self._below(last, first, f"{method} falls from K = {sizes[0]} to {sizes[-1]}"))
         for data in self.baselines:
             found += self._best(data)
         return found
@@ -331,16 +313,9 @@ class MusicOutcomes(LearningOutcomes):
         )
         return [Figure(path, caption)]
 
-    def summary(self) -> str:
-        size = self.size
-        return (
-            f"Piano-rolls of {', '.join(self.baselines)} are learned by a VRNN (LSTM, latents and networks of 64 units), "
-            f"by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, {len(size.seeds)} seeds."
-        )
-
-    def method(self) -> list[str]:
-        courses = []
-        for name, course in self.size.courses:
+    def text(self) -> list[str]:
+        size, courses = self.size, []
+        for name, course in size.courses:
             window = "" if course.window is None else f" Gradients go back {course.window} steps at most."
             keys = f", in all keys up to {course.transposed} semitones up and down" if course.transposed else ""
             decay = f" Weights decay by {course.decay:g} times the rate." if course.decay else ""
@@ -349,29 +324,26 @@ class MusicOutcomes(LearningOutcomes):
                 f"{course.rate:g} to zero by a cosine, {course.evaluations} evaluations on the way.{decay}{window}"
             )
         return [
+            f"Piano-rolls of {', '.join(self.baselines)} are learned by a VRNN (LSTM, latents and networks of 64 "
+            f"units), by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, {len(size.seeds)} "
+            "seeds.",
             *courses,
             "All methods start from the same networks: emission at the note frequencies of the training split, a "
             "proposal that corrects the prior's mean, scales by softplus with 0.25 added before it, inputs centered. "
-            f"MCFO-PIMH: {SWEEPS} sweeps. Validation: {self.size.validation_particles} particles. Baselines have no "
+            f"MCFO-PIMH: {SWEEPS} sweeps. Validation: {size.validation_particles} particles. Baselines have no "
             "latents: each key as often as in the training split; each key given whether it sounded a step before.",
         ]
 
-    def terminal(self) -> TextTable:
-        return self.method_table("NLL per step.", ("test_nll", "valid_nll", "train_nll", "test_ess", "minutes"))
-
-    def sections(self, page: Report, figures: list[Figure]) -> None:
+    def tables(self) -> list[TextTable]:
         size = self.size
-        page.heading("The paper's table 3")
         caption = (
-            f"NLL per step. Test: by SMC with {size.test_particles} particles, {size.test_runs} evaluations of each "
-            "run, mean ± standard deviation over them and the seeds, of the parameters with the lowest NLL on the "
-            "validation split; test, K: with the particles of learning; training: pieces that were learned from. ESS: "
-            f"of {size.test_particles}, on the test split. Bold: the best of each data set and K."
+            f"The paper's table 3, NLL per step. Test: by SMC with {size.test_particles} particles, {size.test_runs} "
+            "evaluations of each run, mean ± standard deviation over them and the seeds, of the parameters with the "
+            "lowest NLL on the validation split; test, K: with the particles of learning; training: pieces that were "
+            "learned from. ESS: on the test split. Bold: the best of each data set and K."
         )
         paper = {cell: f"{PAPER[cell[1:]][cell[0]]:.2f}" for cell in self.cells if cell[0] in PAPER.get(cell[1:], {})}
-        add_table(page, self.method_table(caption, in_the_paper=paper))
-        page.heading("Figures")
-        add_figures(page, figures)
+        return [self.method_table(caption, in_the_paper=paper)]
 
 
 STUDY = Music

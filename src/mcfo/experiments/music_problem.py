@@ -63,8 +63,8 @@ def find_folder(given: Path | None, names: list[str]) -> Path:
     wanted = ", ".join(f"{_compact(name)} or {ORIGINALS[name].file}" for name in names)
     folders = " or ".join(map(str, FOLDERS if given is None else (given,)))
     raise InputError(
-        f"There are no piano-rolls in {folders}: {wanted} wanted. Say where they are with --data FOLDER, or fetch them: "
-        f"mcfo data music --download {names[0]} --out {FOLDERS[0]}."
+        f"There are no piano-rolls in {folders}: {wanted} wanted. Say where they are with --data FOLDER, or fetch "
+        f"them: mcfo data music --download {names[0]} --out {FOLDERS[0]}."
     )
 
 

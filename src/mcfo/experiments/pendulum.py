@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -14,109 +12,44 @@ import numpy as np
 from mcfo.catalogue.registry import make
 from mcfo.experiments.figures import draw_learning
 from mcfo.experiments.jobs import Job, Share
-from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
+from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
 from mcfo.experiments.pendulum_figures import draw_frames, draw_latents
-from mcfo.experiments.pendulum_problem import Problem, build_problem, follow_all, scores
+from mcfo.experiments.pendulum_problem import (
+    FIRST_RATE,
+    METHODS,
+    PAPER_PARTICLES,
+    PAPER_STEPS,
+    PRESETS,
+    PROPOSAL_PARTICLES,
+    SCHEDULES,
+    SWEEPS,
+    Preset,
+    Problem,
+    build_problem,
+    cost,
+    follow_all,
+    scores,
+)  # fmt: skip
 from mcfo.experiments.pendulum_videos import motion_foreseen
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows
-from mcfo.experiments.study import Figure, Study, TextTable, add_figures, add_table
+from mcfo.experiments.study import Figure, Study, TextTable
 from mcfo.learning.fit import fit
-from mcfo.objectives.named import aesmc, mcfo, nasmc
-from mcfo.objectives.objective import Objective
-from mcfo.reports.page import Report
-from mcfo.smc.pimh import PIMH
 
-PROPOSAL_PARTICLES = 10
-SWEEPS = 5
-FIRST_RATE = 1e-2
-PAPER_STEPS = 23_000
-"""Iterations after which a rate of 1e-2 that falls by 0.998 every 10 of them has come to 1e-4."""
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
 """What is evaluated on the test videos; `nll` is that of a whole video."""
-METHODS: dict[str, Callable[[int], Objective]] = {
-    "aesmc": aesmc,
-    "nasmc": nasmc,
-    "mcfo-smc": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES),
-    "mcfo-pimh": lambda particles: mcfo(particles, proposal_particles=PROPOSAL_PARTICLES, sweeps=SWEEPS),
-    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
-    "mcfo-lag": lambda particles: mcfo(
-        particles, proposal_particles=PROPOSAL_PARTICLES, theta="fisher-lag-3", phi="path-kl-lag-3"
-    ),
-}
-"""The paper's methods, and ours: DReG for phi, with all K particles, as it is to repair what more of them do; and for
-theta and phi the weights of three steps later, from which both learn what frames tell of the latents before them."""
-SCHEDULES: dict[str, Callable[[float], dict[str, float]]] = {
-    "cosine": lambda last: {"alpha": last / FIRST_RATE},
-    "exponential": lambda last: {"decay_rate": last / FIRST_RATE, "end_value": last},
-}
-"""Options with which the rate ends at the last one."""
 PAPER = {
-    "aesmc": ((65.53, 160.0), (51.13, 122.5), (50.84, 112.5), (37.87, 81.9), (37.65, 80.6), (36.93, 78.5), (36.73, 79.9)),
-    "mcfo-smc": ((47.54, 181.0), (37.18, 173.0), (34.06, 139.2), (36.17, 130.1), (34.24, 129.0), (34.21, 128.8), (34.18, 127.0)),
-    "mcfo-pimh": ((42.14, 195.6), (33.82, 163.0), (37.01, 168.8), (33.71, 104.5), (33.80, 129.9), (33.74, 130.0), (33.62, 125.1)),
-}  # fmt: skip
-"""Prediction error and ESS in the paper's tables 2 and 5, for each of its K."""
-PAPER_PARTICLES = (10, 20, 50, 100, 200, 500, 1000)
+    ("aesmc", 0): (65.53, 51.13, 50.84, 37.87, 37.65, 36.93, 36.73),
+    ("aesmc", 1): (160.0, 122.5, 112.5, 81.9, 80.6, 78.5, 79.9),
+    ("mcfo-smc", 0): (47.54, 37.18, 34.06, 36.17, 34.24, 34.21, 34.18),
+    ("mcfo-smc", 1): (181.0, 173.0, 139.2, 130.1, 129.0, 128.8, 127.0),
+    ("mcfo-pimh", 0): (42.14, 33.82, 37.01, 33.71, 33.80, 33.74, 33.62),
+    ("mcfo-pimh", 1): (195.6, 163.0, 168.8, 104.5, 129.9, 130.0, 125.1),
+}
+"""Prediction error (0) and ESS (1) in the paper's tables 2 and 5, for each of its K."""
 _LOG_EVERY = 10
 _SHOWN = (0, 1)
 """Test videos of the film strips."""
 _WITH_LATENTS = ("aesmc", "mcfo-smc", "mcfo-lag")
-
-
-@dataclass(frozen=True)
-class Preset:
-    """The size of the experiment.
-
-    - `methods`: some of `METHODS`; `particles`: each K for theta (AESMC, NASMC and DReG: for phi too).
-    - `steps`: iterations, in which the learning rate falls from 1e-2 to `last_rate`, the paper's exponentially.
-    - `schedule`: how it falls. In few iterations an exponential spends most of them at rates too low to learn by; a
-      cosine keeps to the high ones for longer.
-    - `latent`, `traces`: of the deep model. Two latents say where the rod is, and their traces how it moves; with the
-      paper's three and no traces, rules that do not go back through time hardly find the speed.
-    - `series`, `test_series`, `length`: the data; `evaluated`: test videos that everything is evaluated on.
-    - `evaluation_particles`: of the filter that evaluates; `evaluations`: how often it does during a run.
-    - `last`: the share of these, the last ones, over which tables average.
-    """
-
-    methods: tuple[str, ...] = tuple(METHODS)
-    particles: tuple[int, ...] = (10,)
-    seeds: tuple[int, ...] = (0,)
-    steps: int = 800
-    last_rate: float = 1e-4
-    schedule: str = "cosine"
-    batch: int = 5
-    latent: int = 2
-    traces: int = 2
-    series: int = 500
-    test_series: int = 500
-    length: int = 20
-    evaluated: int = 8
-    evaluation_particles: int = 1000
-    evaluations: int = 5
-    last: float = 0.3
-
-    @property
-    def shown(self) -> tuple[int, int]:
-        """K and seed of the runs whose frames are drawn."""
-        return self.particles[-1], self.seeds[0]
-
-
-PRESETS = {
-    "quick": Preset(),
-    "long": Preset(particles=(10, 20), seeds=(0, 1)),
-    "paper": Preset(
-        particles=PAPER_PARTICLES, seeds=(0, 1, 2), steps=PAPER_STEPS, schedule="exponential", latent=3, traces=0,
-        evaluated=500, evaluations=100, last=0.05,
-    ),
-}  # fmt: skip
-
-
-def cost(objective: Objective) -> float:
-    """How long an iteration takes, about: passes of all particles through the decoder."""
-    estimators = (objective.theta,) if objective.shares_run else (objective.theta, objective.phi)
-    samplers = [estimator.sampler for estimator in estimators if estimator is not None]
-    passes = [sampler.particles * (sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3) for sampler in samplers]
-    return float(sum(passes))
 
 
 class Pendulum(Study):
@@ -134,62 +67,36 @@ class Pendulum(Study):
 
     def prepare(self) -> Problem:
         size = self.size
-        return build_problem(
-            series=size.series,
-            test_series=size.test_series,
-            evaluated=size.evaluated,
-            steps=size.length,
-            seed=self.seed,
-        )
+        counts = {"series": size.series, "test_series": size.test_series, "evaluated": size.evaluated}
+        return build_problem(**counts, steps=size.length, seed=self.seed)
 
     def jobs(self, problem: Problem) -> dict[str, Job]:
-        found = {}
-        for seed in self.size.seeds:
-            for particles in self.size.particles:
-                for method in self.size.methods:
-                    objective = METHODS[method](particles)
-                    learn = self._learner(problem, method, particles, seed, objective)
-                    found[f"{method}-{particles}-{seed}"] = Job(cost(objective), learn)
-        return found
-
-    def _learner(
-        self, problem: Problem, method: str, particles: int, seed: int, objective: Objective
-    ) -> Callable[[Path, Share], list[Run]]:
-        """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
-        size = self.size
-        evaluation = {
-            "particles": size.evaluation_particles,
-            "key": jax.random.fold_in(jax.random.key(self.seed), 1),
+        return {
+            f"{method}-{particles}-{seed}": self._job(problem, method, particles, seed)
+            for seed in self.size.seeds
+            for particles in self.size.particles
+            for method in self.size.methods
         }
+
+    def _job(self, problem: Problem, method: str, particles: int, seed: int) -> Job:
+        """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
+        size, objective = self.size, METHODS[method](particles)
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        evaluation: Any = {"particles": size.evaluation_particles, "key": key}
 
         def learn(path: Path, share: Share) -> list[Run]:
             start = make("deep", problem.train, {"latent": size.latent, "traces": size.traces, "network_seed": seed})
             fitted = fit(
-                start.model,
-                start.proposal,
-                problem.train,
-                objective=objective,
-                validation=jax.tree.map(lambda array: array[:1], problem.test),
-                out=path,
-                resume=True,
+                start.model, start.proposal, problem.train, objective=objective,
+                validation=jax.tree.map(lambda array: array[:1], problem.test), out=path, resume=True,
                 watch=lambda model, proposal: scores(model, proposal, problem.test, problem.gray, **evaluation),
-                listener=share,
-                checkpoint_seconds=60.0,
-                steps=size.steps,
-                batch=size.batch,
-                seeds=(seed,),
-                learning_rate=FIRST_RATE,
-                schedule=size.schedule,
-                schedule_options=SCHEDULES[size.schedule](size.last_rate),
-                rates="by-width",
-                fixed=start.fixed,
+                listener=share, checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
+                learning_rate=FIRST_RATE, schedule=size.schedule,
+                schedule_options=SCHEDULES[size.schedule](size.last_rate), rates="by-width", fixed=start.fixed,
                 log_every=min(_LOG_EVERY, size.steps),
                 watch_every=max(_LOG_EVERY, size.steps // size.evaluations // _LOG_EVERY * _LOG_EVERY),
-                evaluate_every=size.steps,
-                evaluation_particles=particles,
-                select="last",
-                devices=1,
-            )
+                evaluate_every=size.steps, evaluation_particles=particles, select="last", devices=1,
+            )  # fmt: skip
             (one,) = fitted.seeds
             followed = follow_all(one.model, one.proposal, problem.test, **evaluation)
             motion = motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
@@ -198,7 +105,7 @@ class Pendulum(Study):
             run = Run(method, particles, seed, list(fitted.metrics), {}, one.skipped, fitted.seconds, details=shown)
             return [with_numbers(run, size.last, motion)]
 
-        return learn
+        return Job(cost(objective), learn)
 
     def outcomes(self, problem: Problem, results: dict[str, list[Run]]) -> PendulumOutcomes:
         return PendulumOutcomes([run for runs in results.values() for run in runs], problem, self.size)
@@ -216,11 +123,13 @@ def with_numbers(run: Run, last: float, motion: float) -> Run:
 class PendulumOutcomes(LearningOutcomes):
     """How well each method predicts frames, beside what needs no learning."""
 
-    columns: ClassVar = {
-        "prediction": Column("prediction error", 2, float),
-        "prediction_by_mean": Column("by predictive mean", 2, float),
-        "nll": Column("NLL of a video", 2, float),
-        "ess_at_test": Column("ESS", 2, lambda mean: -mean),
+    shown = ("method", "K", "prediction error", "by predictive mean", "NLL of a video", "ESS", "motion")
+
+    columns: ClassVar[dict[str, Column]] = {
+        "prediction": Column("prediction error", 2, -1),
+        "prediction_by_mean": Column("by predictive mean", 2, -1),
+        "nll": Column("NLL of a video", 2, -1),
+        "ess_at_test": Column("ESS", 2, 1),
         "motion": Column("motion", 2),
         "minutes": Column("minutes", 1),
     }
@@ -237,7 +146,7 @@ class PendulumOutcomes(LearningOutcomes):
     def references(self) -> list[tuple[str, SummaryRow]]:
         return [("", SummaryRow(name, 0, "prediction", mean, math.nan, 0)) for name, mean in self.baselines.items()]
 
-    def tables(self) -> Any:
+    def files(self) -> Any:
         names = {
             name: name for name in (*EVALUATED, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
         }
@@ -345,17 +254,13 @@ class PendulumOutcomes(LearningOutcomes):
             ),
         ]
 
-    def summary(self) -> str:
-        size = self.size
-        return (
-            f"Videos of a swinging pendulum, {size.length} binary frames of 32 x 32 pixels, are learned by a model with "
-            f"{size.latent} latents and {size.traces} traces of these, and networks for transition, emission and "
-            f"proposal, by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, {len(size.seeds)} seeds."
-        )
-
-    def method(self) -> list[str]:
+    def text(self) -> list[str]:
         size = self.size
         return [
+            f"Videos of a swinging pendulum, {size.length} binary frames of 32 x 32 pixels, are learned by a model "
+            f"with {size.latent} latents and {size.traces} traces of these, with networks for transition, emission and "
+            f"proposal, by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, "
+            f"{len(size.seeds)} seeds.",
             f"{size.series} videos to learn from, in batches of {size.batch}; center crop with half extent 1.1, rod at "
             f"full contrast. {size.steps} iterations of Adam; the rate falls from {FIRST_RATE:g} to {size.last_rate:g} "
             f"({size.schedule}), in the paper in about {PAPER_STEPS}; that of a layer with n inputs is √(2/n) of it. "
@@ -368,33 +273,26 @@ class PendulumOutcomes(LearningOutcomes):
             "true state, the frame at the expected angle and the mean frame over the angle's noise.",
         ]
 
-    def terminal(self) -> TextTable:
-        return self.method_table("Below: what needs no learning.", (*EVALUATED, "motion"))
-
-    def sections(self, page: Report, figures: list[Figure]) -> None:
+    def tables(self) -> list[TextTable]:
         size = self.size
-        page.heading("Where each method ends")
         caption = (
-            f"Mean ± standard deviation over the last {size.last:.0%} of learning and all seeds, on {size.evaluated} of "
-            f"{size.test_series} test videos, by SMC with {size.evaluation_particles} particles. Prediction error: the "
-            "sum over t = 2..T of the L2 norm between the gray frame and the frame at the predicted mean latent, as in "
-            "the paper; by predictive mean: that of the mean over predicted latents. Motion: the share of the rod's "
-            "motion that predictive means foresee, one for whoever knows the speed and zero for a frame that stays. "
+            f"Mean ± standard deviation over the last {size.last:.0%} of learning and all seeds, on {size.evaluated} "
+            f"of {size.test_series} test videos, by SMC with {size.evaluation_particles} particles. Prediction error: "
+            "the sum over t = 2..T of the L2 norm between the gray frame and the frame at the predicted mean latent, "
+            "as in the paper; by predictive mean: that of the mean over predicted latents. Motion: the share of the "
+            "rod's motion that predictive means foresee, one for whoever knows the speed, zero for a frame that stays. "
             "Bold: the best of each K. In the paper: tables 2 and 5, whose crop, contrast and first state are unknown, "
             "so that its numbers have another scale."
         )
         paper = {cell: [in_paper(*cell[1:], place) for place in (0, 1)] for cell in self.cells}
         known = {cell: f"{error:.2f}, ESS {ess:.1f}" for cell, (error, ess) in paper.items() if not math.isnan(error)}
-        add_table(page, self.method_table(caption, in_the_paper=known))
-        page.heading("Figures")
-        add_figures(page, figures)
+        return [self.method_table(caption, in_the_paper=known)]
 
 
 def in_paper(method: str, particles: int, place: int) -> float:
     """The prediction error (0) or the ESS (1) in the paper; NaN where it has none."""
-    if method not in PAPER or particles not in PAPER_PARTICLES or place > 1:
-        return math.nan
-    return PAPER[method][PAPER_PARTICLES.index(particles)][place]
+    known: dict[int, float] = dict(zip(PAPER_PARTICLES, PAPER.get((method, place), ()), strict=False))
+    return known.get(particles, math.nan)
 
 
 STUDY = Pendulum

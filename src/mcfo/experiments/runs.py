@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -69,11 +69,11 @@ def curve_rows(runs: Sequence[Run], names: Mapping[str, str]) -> Iterator[Learni
 
 
 class Column(NamedTuple):
-    """A number in the table of methods. `loss`: what is least for the best method of each data set and K."""
+    """A number in the table of methods. `best`: the sign of what is better, or 0."""
 
     title: str
     digits: int = 2
-    loss: Callable[[float], float] | None = None
+    best: int = 0
 
 
 class LearningOutcomes(Outcomes):
@@ -83,12 +83,14 @@ class LearningOutcomes(Outcomes):
     methods: rows of the summary of what was not learned.
     """
 
-    columns: dict[str, Column]
+    columns: ClassVar[dict[str, Column]]
 
     def __init__(self, runs: list[Run]):
         self.runs = runs
         self.cells = list(dict.fromkeys(run.cell for run in runs))
         self.seconds = sum(run.seconds for run in runs)
+        # Where the exact value of a metric is known, the best method is the nearest to it.
+        self.targets: Mapping[str, float] = {}
 
     def at(self, cell: Cell) -> list[Run]:
         """The runs of all seeds."""
@@ -118,9 +120,9 @@ class LearningOutcomes(Outcomes):
                 rows.append((cell[0], SummaryRow(*cell[1:], metric, value, math.nan, len(runs))))
         return [*rows, *self.references()]
 
-    def method_table(self, caption: str, metrics: Sequence[str] = (), **beside: Mapping[Cell, str]) -> TextTable:
+    def method_table(self, caption: str, **beside: Mapping[Cell, str]) -> TextTable:
         """The summary as a table, one row for each method. `beside`: further columns of text, by cell."""
-        columns = {metric: self.columns[metric] for metric in metrics or self.columns}
+        columns = self.columns
         by_cell: dict[Cell, dict[str, SummaryRow]] = {}
         for data, row in self.summary_rows():
             by_cell.setdefault((data, row.method, row.particles), {})[row.metric] = row
@@ -132,8 +134,10 @@ class LearningOutcomes(Outcomes):
             rows.append([*([cell[0]] if with_data else []), cell[1], str(cell[2] or ""), *shown, *beside_it])
             for place, (metric, column) in enumerate(columns.items(), 2 + with_data):
                 row = numbers.get(metric)
-                if column.loss is not None and row is not None and row.seeds and math.isfinite(row.mean):
-                    best.setdefault((cell[0], cell[2], place), []).append((column.loss(row.mean), index))
+                if column.best and row is not None and row.seeds and math.isfinite(row.mean):
+                    target = self.targets.get(metric)
+                    loss = -column.best * row.mean if target is None else abs(row.mean - target)
+                    best.setdefault((cell[0], cell[2], place), []).append((loss, index))
         titles = [column.title for column in columns.values()]
         header = [
             *(["data"] if with_data else []),

@@ -38,7 +38,7 @@ _PACKAGES = ("mcfo", "jax", "equinox", "numpyro", "optax")
 
 
 class TextTable(NamedTuple):
-    """A table of text: for the page, or, with fewer columns, for the terminal."""
+    """A table of text; `marked` cells are bold."""
 
     header: list[str]
     rows: list[list[str]]
@@ -51,7 +51,6 @@ class Figure(NamedTuple):
 
     path: Path
     caption: str
-    alt: str | None = None
 
 
 @dataclass(frozen=True)
@@ -116,38 +115,34 @@ class Study(abc.ABC):
 
 
 class Outcomes(abc.ABC):
-    """What came out of a study: files, figures, claims and a page."""
+    """What came out of a study: files, figures, claims and a page.
+
+    - `seconds`: what all jobs took together, also those of a run that was resumed.
+    - `shown`: the columns of the page's first table that the terminal has too.
+    """
 
     seconds: float
-    """What all jobs took together, also those of a run that was resumed."""
+    shown: ClassVar[Sequence[str]]
 
     @abc.abstractmethod
-    def tables(self) -> dict[str, tuple[Sequence[str], Iterable[Iterable[object]]]]:
+    def files(self) -> dict[str, tuple[Sequence[str], Iterable[Iterable[object]]]]:
         """Header and rows of each CSV file, by its name."""
-
-    @abc.abstractmethod
-    def figures(self, folder: Path) -> list[Figure]:
-        """Draws all figures into the folder."""
 
     @abc.abstractmethod
     def claims(self) -> list[Claim]:
         """What the paper says, and whether it holds."""
 
     @abc.abstractmethod
-    def summary(self) -> str:
-        """What was asked, in a sentence or two."""
+    def text(self) -> list[str]:
+        """What was asked, in a sentence or two; then how it was run, in paragraphs."""
 
     @abc.abstractmethod
-    def method(self) -> list[str]:
-        """How it was run, in paragraphs."""
+    def tables(self) -> list[TextTable]:
+        """Tables of the page."""
 
     @abc.abstractmethod
-    def terminal(self) -> TextTable:
-        """The table that is printed."""
-
-    @abc.abstractmethod
-    def sections(self, page: Report, figures: list[Figure]) -> None:
-        """Tables and figures of the page."""
+    def figures(self, folder: Path) -> list[Figure]:
+        """Draws all figures into the folder."""
 
     def warnings(self) -> list[str]:
         """What a reader must know before believing a number."""
@@ -181,7 +176,7 @@ def run_study(study: Study, out: Path, *, preset: str, command: str) -> Path:
             finished=lambda name, result: console.print(job_line(name, result), highlight=False, soft_wrap=True),
         )
         outcomes = study.outcomes(problem, results)
-        for name, (header, rows) in outcomes.tables().items():
+        for name, (header, rows) in outcomes.files().items():
             write_table(out / name, header, rows)
         claims = outcomes.claims()
         write_table(out / "claims.csv", Claim._fields, claims)
@@ -189,12 +184,13 @@ def run_study(study: Study, out: Path, *, preset: str, command: str) -> Path:
             figures = outcomes.figures(out / "figures")
         # What the jobs of a resumed run took before counts too.
         elapsed = max(time.perf_counter() - started, outcomes.seconds / at_once(study.workers))
-        report = write_report(study, out / "report.html", outcomes, claims, figures, command=command, elapsed=elapsed)
-        console.print(terminal_table(outcomes.terminal()))
+        page = build_page(study.title, outcomes, claims, figures, command=command, elapsed=elapsed)
+        page.write(out / "report.html")
+        console.print(terminal_table(outcomes.tables()[0], outcomes.shown))
     console.print(f"{tally(claims)} {elapsed / 60:.1f} minutes.", highlight=False)
     write_config(out, {**config, "seconds": round(elapsed, 1)})
     shutil.rmtree(out / JOBS, ignore_errors=True)
-    return report
+    return out / "report.html"
 
 
 def job_line(name: str, result: Any) -> str:
@@ -224,33 +220,30 @@ def write_config(out: Path, config: dict[str, Any]) -> None:
     write_atomically(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
 
 
-def write_report(
-    study: Study,
-    path: Path,
-    outcomes: Outcomes,
-    claims: list[Claim],
-    figures: list[Figure],
-    *,
-    command: str,
-    elapsed: float,
-) -> Path:
-    """Writes the page: first what holds, then tables and figures, then how it was run."""
-    summary = f"{outcomes.summary()} {tally(claims)} It took {elapsed / 60:.1f} minutes."
-    page = Report(study.title, summary=summary, command=command)
-    broken = [claim for claim in claims if claim.source == "theorem" and claim.verdict == FAILS]
-    for claim in broken:
-        page.warning(f"This must hold by the mathematics, but does not in these numbers: {claim.claim} {claim.setting}")
+def build_page(
+    title: str, outcomes: Outcomes, claims: list[Claim], figures: list[Figure], *, command: str, elapsed: float
+) -> Report:
+    """The page: first what holds, then tables and figures, then how it was run."""
+    asked, *method = outcomes.text()
+    page = Report(title, summary=f"{asked} {tally(claims)} It took {elapsed / 60:.1f} minutes.", command=command)
+    for claim in claims:
+        if (claim.source, claim.verdict) == ("theorem", FAILS):
+            page.warning(f"This must hold by the mathematics, but does not here: {claim.claim} ({claim.setting}).")
     for warning in outcomes.warnings():
         page.warning(warning)
     page.heading("What of the paper holds")
     add_table(page, claims_table(claims))
-    outcomes.sections(page, figures)
+    page.heading("Numbers")
+    for table in outcomes.tables():
+        add_table(page, table)
+    page.heading("Figures")
+    for figure in figures:
+        page.figure(figure.path, figure.caption, alt=figure.caption)
     page.heading("How it was run")
-    for paragraph in outcomes.method():
+    for paragraph in method:
         page.text(paragraph)
     page.text("Numbers in full precision are in the CSV files beside this page; what determines them, in config.json.")
-    page.write(path)
-    return path
+    return page
 
 
 def claims_table(claims: list[Claim]) -> TextTable:
@@ -288,17 +281,11 @@ def add_table(page: Report, table: TextTable) -> None:
     page.table(table.header, table.rows, caption=table.caption, marked=table.marked)
 
 
-def add_figures(page: Report, figures: Iterable[Figure]) -> None:
-    """Puts figures on the page."""
-    for figure in figures:
-        page.figure(figure.path, figure.caption, alt=figure.alt or figure.caption)
-
-
-def terminal_table(table: TextTable) -> Table:
-    """A table for the terminal."""
-    shown = Table(box=SIMPLE_HEAD, padding=(0, 1), caption=table.caption)
-    for column, title in enumerate(table.header):
-        shown.add_column(title, justify="right" if column else "left", no_wrap=not column)
+def terminal_table(table: TextTable, columns: Sequence[str]) -> Table:
+    """Some columns of a table for the terminal."""
+    shown = Table(box=SIMPLE_HEAD)
+    for place, title in enumerate(columns):
+        shown.add_column(title, justify="right" if place else "left", no_wrap=not place)
     for row in table.rows:
-        shown.add_row(*row)
+        shown.add_row(*(row[table.header.index(title)] for title in columns))
     return shown
