@@ -386,6 +386,8 @@ def test_the_study_writes_its_folder_also_after_a_kill(tmp_path, monkeypatch):
     assert verdicts["the bound is exact at the optimal proposal (2)", "exact histories, K = 100"] == "does not hold"
     assert verdicts["… where the history does not matter", "T = 1"] == "holds"
     assert {row["verdict"] for row in claims if row["source"] == "theorem"} <= {"holds", "not decided"}
+    text = "… with (log p)² for p², as in the appendix"
+    assert verdicts[text, "optimal, K = 100"] == "does not hold", "the negative control"
 
 
 def only_new(jobs, saved):

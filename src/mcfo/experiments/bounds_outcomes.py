@@ -27,6 +27,8 @@ from mcfo.smc.resampling import Multinomial, Systematic
 SCHEMES = {"mcfo-smc": Multinomial(), "mcfo-smc-systematic": Systematic()}
 _TOLERANCE = 0.05
 """How near K x gap must come to its limit at the largest K."""
+_SMALL_GAP = 0.1
+"""Nats below which a gap is described by limit / K: beyond it the next orders count as much."""
 _EXACT = 1e-9
 """Below this a difference that is zero by the mathematics is rounding."""
 
@@ -262,12 +264,14 @@ def _gap(one: Point, other: Point) -> Estimate:
 
 
 def _near(claim: str, point: Point, limit: float, setting: str, source: str) -> Claim:
-    """K x gap within the tolerance of a limit; not decided where its error does not tell."""
+    """K x gap within the tolerance of a limit; not decided where its error does not tell, or where K is too small for
+    a limit to describe the gap."""
     value, error = point.k_gap
     beyond = abs(value - limit) - _TOLERANCE * abs(limit)
-    holds = True if beyond <= 0 else False if beyond > SIGMAS * error else None
-    return stated(claim, holds, value, f"within {_TOLERANCE:.0%}", setting=setting, source=source, paper=limit,
-                  spread=error)  # fmt: skip
+    small = point.limit / point.particles > _SMALL_GAP
+    holds = None if small else True if beyond <= 0 else False if beyond > SIGMAS * error else None
+    test = "none: K is too small" if small else f"within {_TOLERANCE:.0%}"
+    return stated(claim, holds, value, test, setting=setting, source=source, paper=limit, spread=error)
 
 
 def _point_rows(setting: str, method: str, point: Point, exact: float) -> Iterator[Row]:

@@ -251,22 +251,22 @@ def claims_table(claims: list[Claim]) -> TextTable:
     rows = [
         [
             claim.claim,
-            claim.source,
+            claim.verdict,
             claim.setting,
             "–" if math.isnan(claim.paper) else f"{claim.paper:.4g}",
             "–" if math.isnan(claim.ours) else Estimate(claim.ours, claim.spread).text(),
             claim.test,
-            claim.verdict,
+            claim.source,
         ]
         for claim in claims
     ]
     return TextTable(
-        ["claim", "source", "where", "paper", "ours", "test", "verdict"],
+        ["claim", "verdict", "where", "paper", "ours", "test", "source"],
         rows,
-        "What is claimed, the paper's number and ours ± its standard error, and what the test says; of comparisons the "
-        "numbers are differences. Erratum: the paper's statement is known to be wrong. Theorem: what must hold. Ours: "
-        "what the paper does not say. Also in claims.csv.",
-        frozenset((row, 6) for row, claim in enumerate(claims) if claim.verdict != HOLDS),
+        "What is claimed, whether it holds, the paper's number and ours ± its standard error, and the test; numbers of "
+        "comparisons are differences. Erratum: the paper's statement is known to be wrong. Theorem: what must hold. "
+        "Ours: what the paper does not say. Also in claims.csv.",
+        frozenset((row, 1) for row, claim in enumerate(claims) if claim.verdict != HOLDS),
     )
 
 
