@@ -183,13 +183,13 @@ def _pendulum(
     from rich.console import Console
 
     from mcfo.data.npz import write_npz
-    from mcfo.experiments.pendulum.videos import View, make_pendulum
+    from mcfo.experiments.pendulum_videos import View, simulate_pendulum
     from mcfo.files import write_atomically
 
     console = Console()
     view = View(half_extent, contrast, renderer)
     with console.status(f"Rendering {train + test} videos of {steps} frames"):
-        videos = make_pendulum(train + test, steps, seed=seed, view=view)
+        videos = simulate_pendulum(train + test, steps, seed=seed, view=view)
     parts = {"train": slice(None, train), "test": slice(train, None)}
     truth = {
         f"{part}_{name}": getattr(videos, name)[rows]
