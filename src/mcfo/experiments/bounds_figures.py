@@ -49,7 +49,7 @@ def draw_figures(folder: Path, outcomes: BoundsOutcomes) -> list[Figure]:
 
 
 def _by_particles(outcomes: BoundsOutcomes, *, scaled: bool) -> Any:
-    figure, axes = panels(1, 2, width=9, height=4, sharex=True, sharey=True)
+    figure, axes = panels(1, 2, width=9.0, height=4.0, sharex=True, sharey=True)
     for axis, setting, method in zip(
         axes[0], ("exact-histories", "smc-histories"), ("mcfo-exact", "mcfo-smc"), strict=True
     ):
@@ -70,7 +70,7 @@ def _by_particles(outcomes: BoundsOutcomes, *, scaled: bool) -> Any:
 
 
 def _scan(outcomes: BoundsOutcomes) -> Any:
-    figure, axes = panels(1, 2, width=9, height=4, sharey=True)
+    figure, axes = panels(1, 2, width=9.0, height=4.0, sharey=True)
     largest = outcomes.size.scan_particles[-1]
     for axis, (kind, amounts) in zip(axes[0], SCAN.items(), strict=True):
         for count in outcomes.size.scan_particles:
@@ -85,7 +85,7 @@ def _scan(outcomes: BoundsOutcomes) -> Any:
 
 
 def _comparison(outcomes: BoundsOutcomes) -> Any:
-    figure, axes = panels(2, 2, width=9, height=3.4, sharex="col")
+    figure, axes = panels(2, 2, width=9.0, height=3.4, sharex="col")
     for row, name in zip(axes, GROWING, strict=True):
         for method in METHODS:
             by_k, by_t = (outcomes.curves[setting, f"{method}/{name}"] for setting in ("growing-k", "growing-t"))
