@@ -60,7 +60,7 @@ def draw_figures(folder: Path, outcomes: Curves) -> list[Figure]:
 
 
 def _by_particles(outcomes: Curves, *, scaled: bool) -> Any:
-    figure, axes = panels(1, 2, width=9, height=4, sharex=True, sharey=True)
+    figure, axes = panels(1, 2, width=9.0, height=4.0, sharex=True, sharey=True)
     for axis, setting, method in zip(
         axes[0], ("exact-histories", "smc-histories"), ("mcfo-exact", "mcfo-smc"), strict=True
     ):
@@ -81,7 +81,7 @@ def _by_particles(outcomes: Curves, *, scaled: bool) -> Any:
 
 
 def _scan(outcomes: Curves) -> Any:
-    figure, axes = panels(1, 2, width=9, height=4, sharey=True)
+    figure, axes = panels(1, 2, width=9.0, height=4.0, sharey=True)
     largest = outcomes.size.scan_particles[-1]
     for axis, (kind, amounts) in zip(axes[0], SCAN.items(), strict=True):
         for count in outcomes.size.scan_particles:
@@ -96,7 +96,7 @@ def _scan(outcomes: Curves) -> Any:
 
 
 def _comparison(outcomes: Curves) -> Any:
-    figure, axes = panels(2, 2, width=9, height=3.4, sharex="col")
+    figure, axes = panels(2, 2, width=9.0, height=3.4, sharex="col")
     for row, name in zip(axes, GROWING, strict=True):
         for method in METHODS:
             by_k, by_t = (outcomes.curves[setting, f"{method}/{name}"] for setting in ("growing-k", "growing-t"))

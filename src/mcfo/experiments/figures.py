@@ -52,7 +52,7 @@ def panels(rows: int, columns: int, *, width: float = 10.0, height: float = 2.9,
     return plt.subplots(rows, columns, figsize=size, layout="constrained", squeeze=False, **options)
 
 
-def title(axis: Any, text: str, *, x: str = "step", size: float = 9) -> None:
+def title(axis: Any, text: str, *, x: str = "step", size: float = 9.0) -> None:
     """The plain frame of a panel, with its title and the name of its x axis."""
     axis.set_title(text, fontsize=size, loc="left")
     axis.set_xlabel(x, fontsize=9)

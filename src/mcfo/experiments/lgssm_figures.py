@@ -74,7 +74,7 @@ def _binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
 
 def _learning(path: Path, runs: list[Run], ideal: Evaluation, particles: int) -> Path:
-    figure, axes = panels(2, 2, width=9)
+    figure, axes = panels(2, 2, width=9.0)
     nll, norms, phi_norms, ess = axes.ravel()
     _lines(nll, runs, "exact_nll_per_step", above=ideal.exact_nll_per_step)
     title(nll, "exact NLL per step on test data, above that of the truth")
@@ -104,7 +104,7 @@ def _parameters(
         starts = [abs(float(values[0]) - optimum[name]) for run in runs if len(values := run.curve(name)[1])]
         reach = 1.3 * max([*starts, 0.05])
         axis.set_ylim(optimum[name] - reach, optimum[name] + reach)
-        title(axis, rf"$\{name}${label}", size=11)
+        title(axis, rf"$\{name}${label}", size=11.0)
     for axis in axes.ravel()[len(wanted) :]:
         axis.remove()
     legend(figure, axes.ravel()[: len(wanted)])
