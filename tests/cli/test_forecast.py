@@ -72,7 +72,7 @@ def test_figures_number_the_steps_of_the_series(numbers, tmp_path, monkeypatch):
     """Also where only the end of a long one is shown."""
     (tmp_path / "long.csv").write_text("level\n" + "0.5\n1.5\n" * 60)
     drawn = []
-    monkeypatch.setattr("mcfo.reports.series_plots.draw_panels", lambda path, panels, **_: drawn.extend(panels))
+    monkeypatch.setattr("mcfo.reports.series_plots.draw_panels", lambda path, panels, **_: drawn.extend(panels) or path)
     common = ["forecast", numbers / "run", "--data", tmp_path / "long.csv", *FEW, "--plot", tmp_path / "f.png"]
     assert invoke(*common).exit_code == 0
     (panel,) = drawn

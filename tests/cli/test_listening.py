@@ -80,7 +80,7 @@ def test_a_piece_goes_on(music, tmp_path):
 
 def test_pictures_of_music_are_rolls(music, numbers, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("mcfo.reports.series_plots.draw_rolls", lambda path, rolls: seen.append(rolls))
+    monkeypatch.setattr("mcfo.reports.series_plots.draw_rolls", lambda path, rolls: seen.append(rolls) or path)
     assert invoke("simulate", music / "run", "--steps", 7, "--plot", tmp_path / "s.png").exit_code == 0
     forecast = ["--data", music / "pieces.npz", *FEW, "--plot", tmp_path / "f.png"]
     assert invoke("forecast", music / "run", *forecast).exit_code == 0
@@ -97,7 +97,7 @@ def test_pictures_of_music_are_rolls(music, numbers, tmp_path, monkeypatch):
     with Image.open(tmp_path / "s.png") as picture:
         assert picture.width > 1000
     # Other numbers are lines, as before.
-    monkeypatch.setattr("mcfo.reports.series_plots.draw_panels", lambda path, panels, **_: seen.append(panels))
+    monkeypatch.setattr("mcfo.reports.series_plots.draw_panels", lambda path, panels, **_: seen.append(panels) or path)
     assert invoke("simulate", numbers / "run", "--plot", tmp_path / "n.png").exit_code == 0
     assert len(seen) == 3
 

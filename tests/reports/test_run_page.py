@@ -154,7 +154,10 @@ def test_warnings_with_cause_and_remedy(tmp_path):
     lines = [{**line, "skipped": line["step"] // 100 * line["seed"]} for line in make_lines(0, 1, steps=200)]
     second = {**make_seed(1, nll_per_step=1.3, ess=3.2, collapsed=3), "skipped": 20}
     folder = write_folder(tmp_path / "run", None, lines, make_results(make_seed(0), second, steps=200))
-    collapsed, skipped, sample_size, spread = warnings_of(page_of(folder))
+    page = page_of(folder)
+    assert "4 warnings below: read them before you use these numbers." in page
+    assert "Nothing stands out" not in page
+    collapsed, skipped, sample_size, spread = warnings_of(page)
     assert "collapsed in up to 3 of 10 series at the evaluation (seed 1)" in collapsed
     assert "20 updates were skipped, 5.0% of all steps (seed 1)" in skipped
     assert "lower learning rate" in skipped
@@ -168,6 +171,8 @@ def test_a_small_spread_is_no_warning(tmp_path, gap):
     results = make_results(make_seed(0, nll_per_step=1.0), make_seed(1, nll_per_step=1.0 + gap))
     page = page_of(write_folder(tmp_path / "run", None, [], results))
     assert len(warnings_of(page)) == (gap > 0.05)
+    assert ("Nothing stands out" in page) == (gap < 0.05)
+    assert "The forecasts were not checked" in page
 
 
 def test_the_sample_size_of_an_open_run_and_of_pimh(tmp_path):

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import Outputs, exists, fail, messages, read_levels, refusing, table_columns, written
+from mcfo.cli.options import Outputs, build_table, exists, fail, messages, read_levels, refusing, table_columns, written
 from mcfo.errors import InputError, nearest
 
 _DRAWS = 100
@@ -224,22 +224,17 @@ def _origin(applied: Applied) -> dict[str, Any]:
 def _states_table(dataset: Any, task: str) -> Any:
     """A row for each series, as many as a screen holds."""
     import numpy as np
-    from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(title=f"{task} with {dataset.attrs['particles']} particles")
-    table.add_column("series")
-    for name in ("steps", "missing", "log-likelihood", "mean ESS", "lowest ESS"):
-        table.add_column(name, justify="right")
-    for index in range(min(dataset.sizes["series"], _ROWS)):
+    rows = []
+    for index, name in enumerate(dataset["series"].values):
         one = dataset.isel(series=index)
         steps = int(one["length"])
         ess, missing = one["ess"].values[:steps], int(np.isnan(one["observation"].values[:steps]).sum())
         numbers = (f"{float(one['log_evidence']):.3f}", f"{ess.mean():.1f}", f"{ess.min():.1f}")
-        table.add_row(escape(str(one["series"].item())), str(steps), str(missing), *numbers)
-    if dataset.sizes["series"] > _ROWS:
-        table.caption = f"and {dataset.sizes['series'] - _ROWS} more"
-    return table
+        rows.append([str(name), str(steps), str(missing), *numbers])
+    header = ("series", "steps", "missing", "log-likelihood", "mean ESS", "lowest ESS")
+    title = f"{task} with {dataset.attrs['particles']} particles"
+    return build_table(header, rows, most=_ROWS, title=title)
 
 
 def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:

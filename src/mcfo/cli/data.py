@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import check_known, check_new_file, check_out, fail, messages, table_columns, written
+from mcfo.cli.options import build_table, check_known, check_new_file, check_out, fail, messages, table_columns, written
 
 app = typer.Typer(help="Look at a file of series; create, convert or download a data set.", no_args_is_help=True)
 
@@ -83,38 +83,22 @@ def _times(table: Any) -> str:
 
 
 def _columns_table(columns: list[Any]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
-    for title in ("column", "known", "missing", "smallest", "mean", "sd", "largest", ""):
-        table.add_column(title, justify="left" if title in ("column", "") else "right", no_wrap=bool(title))
-    for one in columns[:_ROWS]:
+    rows = []
+    for one in columns:
         numbers = (f"{number:.5g}" for number in (one.least, one.mean, one.deviation, one.greatest))
-        missing = (
-            f"{one.missing}" if not one.missing else f"{one.missing} ({one.missing / (one.known + one.missing):.0%})"
-        )
-        table.add_row(one.name, f"{one.known}", missing, *numbers, ", ".join(one.notes))
-    if len(columns) > _ROWS:
-        table.add_row(f"and {len(columns) - _ROWS} more")
-    return table
+        share = f" ({one.missing / (one.known + one.missing):.0%})" if one.missing else ""
+        rows.append([one.name, f"{one.known}", f"{one.missing}{share}", *numbers, ", ".join(one.notes)])
+    header = ("column", "known", "missing", "smallest", "mean", "sd", "largest", "notes")
+    return build_table(header, rows, text=("notes",), most=_ROWS)
 
 
 def _series_table(each: list[Any]) -> Any:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
-
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
-    timed = any(one.first for one in each)
-    titles = ("series", "steps", "incomplete", "longest gap", *(("from", "to") if timed else ()))
-    for title in titles:
-        table.add_column(title, justify="right" if title in titles[1:4] else "left", no_wrap=True)
-    for one in each[:_ROWS]:
-        span = (one.first, one.last) if timed else ()
-        table.add_row(one.name, f"{one.steps}", f"{one.incomplete}", f"{one.longest_missing}", *span)
-    if len(each) > _ROWS:
-        table.add_row(f"and {len(each) - _ROWS} more")
-    return table
+    span = ("from", "to") if any(one.first for one in each) else ()
+    rows = [
+        [one.name, f"{one.steps}", f"{one.incomplete}", f"{one.longest_missing}", *(one.first, one.last)[: len(span)]]
+        for one in each
+    ]
+    return build_table(("series", "steps", "incomplete", "longest gap", *span), rows, text=span, most=_ROWS)
 
 
 def _warn(console: Any, columns: list[Any], each: list[Any]) -> None:
@@ -253,9 +237,7 @@ def music(
 
 
 def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: int) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from mcfo.data.music_files import download, read_music
     from mcfo.data.npz import write_npz
@@ -275,15 +257,11 @@ def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: 
             write_npz(out / f"{split}.npz", arrays, compress=True)
     except OSError as error:
         fail(f"Cannot write {error.filename or out}: {error.strerror}. Choose another folder with --out.")
-    table = Table(box=SIMPLE_HEAD, padding=(0, 0), caption="T: steps of a piece. Notes: sounding at a step.")
-    titles = ("split", "pieces", "steps", "min T", "mean T", "max T", "notes", "most", "empty", "MIDI")
-    for title in titles:
-        table.add_column(title, justify="left" if title == "split" else "right", no_wrap=True)
+    header = ("split", "pieces", "steps", "min T", "mean T", "max T", "notes", "most", "empty", "MIDI")
+    rows = []
     for split, rolls in splits.items():
         one = statistics(rolls)
-        table.add_row(
-            *(split, str(one.series_list), str(one.steps), str(one.shortest), f"{one.mean:.2f}"),
-            *(str(one.longest), f"{one.active:.4f}", str(one.most_active), f"{one.empty:.2%}"),
-            f"{one.lowest}-{one.highest}",
-        )
-    console.print(table)
+        lengths = (str(one.series_list), str(one.steps), str(one.shortest), f"{one.mean:.2f}", str(one.longest))
+        notes = (f"{one.active:.4f}", str(one.most_active), f"{one.empty:.2%}", f"{one.lowest}-{one.highest}")
+        rows.append([split, *lengths, *notes])
+    console.print(build_table(header, rows, caption="T: steps of a piece. Notes: sounding at a step."))

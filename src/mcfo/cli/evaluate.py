@@ -6,7 +6,17 @@ from typing import Annotated, Any
 
 from mcfo.cli import options as opt
 from mcfo.cli.apply import Applied, open_run
-from mcfo.cli.options import check_new_file, exists, fail, messages, refusing, table_columns, writing, written
+from mcfo.cli.options import (
+    build_table,
+    check_new_file,
+    exists,
+    fail,
+    messages,
+    refusing,
+    table_columns,
+    writing,
+    written,
+)
 
 _forecasts = opt.panel("Forecasts, with --rolling")
 
@@ -133,13 +143,6 @@ def _write(text: str, out: Path | None) -> None:
 
 def evaluation_table(results: list[tuple[int, Any]], title: str) -> Any:
     """One column for each seed."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title))
-    table.add_column("")
-    for seed, _ in results:
-        table.add_column(f"seed {seed}", justify="right")
     each = [result for _, result in results]
     rows = {
         "log-likelihood": [f"{one.log_evidence:.3f}" for one in each],
@@ -150,10 +153,8 @@ def evaluation_table(results: list[tuple[int, Any]], title: str) -> Any:
         "one-step RMSE": [_or_blank(one.prediction_rmse, ".4f") for one in each],
         "collapsed series": [f"{one.collapsed} of {one.series}" for one in each],
     }
-    for name, cells in rows.items():
-        if any(cells):
-            table.add_row(name, *cells)
-    return table
+    header = ["", *(f"seed {seed}" for seed, _ in results)]
+    return build_table(header, [[name, *cells] for name, cells in rows.items() if any(cells)], title=title)
 
 
 def _or_blank(value: float | None, form: str) -> str:
@@ -162,15 +163,12 @@ def _or_blank(value: float | None, form: str) -> str:
 
 def _score_table(results: dict[int, Any], title: str) -> Any:
     """A row for each seed and distance."""
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(title=escape(title))
-    for name in ("seed", "ahead", "forecasts", "log score", "CRPS", "RMSE", "in 50%", "in 90%"):
-        table.add_column(name, justify="right")
+    rows = []
     for number, result in results.items():
         for scores in result.scores:
             counts = (str(number), str(scores.ahead), str(scores.forecasts))
             sizes = (f"{scores.log_score:.4f}", f"{scores.crps:.4g}", f"{scores.rmse:.4g}")
-            table.add_row(*counts, *sizes, f"{scores.coverage_50:.1%}", f"{scores.coverage_90:.1%}")
-    return table
+            rows.append([*counts, *sizes, f"{scores.coverage_50:.1%}", f"{scores.coverage_90:.1%}"])
+    return build_table(
+        ("seed", "ahead", "forecasts", "log score", "CRPS", "RMSE", "in 50%", "in 90%"), rows, title=title
+    )

@@ -1,7 +1,7 @@
 """What the commands share: options, how a command ends, what it refuses, the files it writes."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
@@ -174,6 +174,36 @@ def written(what: str, path: Path, flag: str, console: "Console") -> Iterator[No
     with writing(path, flag):
         yield
     console.print(f"{what}: {path}", highlight=False, soft_wrap=True, markup=False)
+
+
+def build_table(
+    header: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    text: Sequence[str] = (),
+    most: int | None = None,
+    **options: Any,
+) -> Any:
+    """A table for the terminal, by rich.
+
+    **Arguments:**
+
+    - `text`: the columns beside the first that hold text, which may wrap; the others hold numbers.
+    - `most`: the number of rows that are shown.
+    """
+    from rich.box import SIMPLE_HEAD
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), title_justify="left", caption_justify="left", **options)
+    for index, title in enumerate(header):
+        words = index == 0 or title in text
+        table.add_column(escape(title), justify="left" if words else "right", no_wrap=index == 0 or not words)
+    for row in rows[:most]:
+        table.add_row(*map(escape, row))
+    if most is not None and len(rows) > most:
+        table.caption = f"and {len(rows) - most} more"
+    return table
 
 
 class Outputs(NamedTuple):

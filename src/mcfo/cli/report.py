@@ -8,7 +8,7 @@ import typer
 
 from mcfo.cli import options as opt
 from mcfo.cli.apply import open_run
-from mcfo.cli.options import exists, fail, messages, refusing, table_columns, writing
+from mcfo.cli.options import build_table, exists, fail, messages, refusing, table_columns, writing
 from mcfo.errors import InputError
 
 _ROWS = 20
@@ -70,23 +70,11 @@ def check_run(run: Path, model: Any, proposal: Any, series_list: list, columns: 
 
 def parameter_table(run: Path) -> Any:
     """The learned parameters of the model as people mean them; None where none is short enough to be shown."""
-    from rich.markup import escape
-    from rich.table import Table
-
     from mcfo.data.run_record import read_run
     from mcfo.reports.parameters import model_rows
 
     header, rows = model_rows(read_run(run))
-    if not rows:
-        return None
-    table = Table(title="Learned parameters")
-    for index, title in enumerate(header):
-        table.add_column(title, justify="right" if index else "left")
-    for row in rows[:_ROWS]:
-        table.add_row(*map(escape, row))
-    if len(rows) > _ROWS:
-        table.caption = f"and {len(rows) - _ROWS} more in the report"
-    return table
+    return build_table(header, rows, most=_ROWS, title="Learned parameters") if rows else None
 
 
 def _experiment(run: Path) -> str | None:

@@ -76,11 +76,11 @@ class Report:
         body = "\n".join(
             "<tr>"
             + "".join(
-                _cell(cell, column not in words and _is_number(cell), (place, column) in marked)
+                _cell(cell, column not in words and _is_number(cell), (index, column) in marked)
                 for column, cell in enumerate(row)
             )
             + "</tr>"
-            for place, row in enumerate(rows)
+            for index, row in enumerate(rows)
         )
         name = f"table-{self._tables}"
         # The caption stands outside of the box that scrolls, and the box can be scrolled with the keyboard.

@@ -168,7 +168,7 @@ def check_concerns(checks: Checks) -> list[str]:
             f"Large forecast errors come in clusters: {listed(volatile)}. The noise of the data changes over time, "
             "that of the model does not."
         )
-    far = [f"{name} of {column}" for column, name, *_, share in _statistics(checks) if min(share, 1 - share) < _FAR]
+    far = [f"{name} of {column}" for column, name, own, simulated, _ in _statistics(checks) if _beyond(own, simulated)]
     if far:
         more = f" and {len(far) - 6} more" if len(far) > 6 else ""
         concerns.append(f"Series that the model generates differ from the data: {listed(far[:6])}{more}.")
@@ -263,6 +263,13 @@ def _ljung_box(series: list[np.ndarray]) -> float:
     if count <= _LAGS + 1 or not np.isfinite(lags).all():
         return math.nan
     return float(chi2.sf(count * (count + 2) * np.sum(lags**2 / (count - np.arange(1, _LAGS + 1))), _LAGS))
+
+
+def _beyond(own: float, simulated: np.ndarray) -> bool:
+    """Whether a statistic lies further from the simulated ones than their central 90% are wide: five standard
+    deviations of a normal distribution, so that none of many statistics does by chance."""
+    low, high = np.quantile(simulated, [0.05, 0.95])
+    return not 2 * low - high <= own <= 2 * high - low
 
 
 def _or_none(value: float) -> float | None:

@@ -74,9 +74,10 @@ def _page(run: RunRecord, checks: Checks | None, figures: Path) -> Report:
     for warning in warnings:
         report.warning(warning)
     if not warnings:
-        report.text(f"Nothing stands out: {_examined(checks)}.")
-    elif run.results and checks is None:
-        report.text(f"{_examined(checks).capitalize()}.")
+        forecasts = "" if checks is None else "; the intervals hold what they promise, and the errors have no structure"
+        report.text(f"Nothing stands out: no filter collapsed, no update was skipped, the ESS is sound{forecasts}.")
+    if run.results and checks is None:
+        report.text("The forecasts were not checked: mcfo report RUN --data FILE does so.")
     if checks is not None:
         add_check_figures(report, checks, figures)
     report.heading("How learning went")
@@ -112,15 +113,9 @@ def _answer(run: RunRecord, checks: Checks | None, warnings: int) -> str:
     if run.results:
         sentences += [_likelihood(run), _sample_size(run)]
     if warnings:
-        sentences.append(f"{counted(warnings, 'warning')} below: read before you use these numbers.")
+        which = "it" if warnings == 1 else "them"
+        sentences.append(f"{counted(warnings, 'warning')} below: read {which} before you use these numbers.")
     return " ".join(sentence for sentence in sentences if sentence)
-
-
-def _examined(checks: Checks | None) -> str:
-    filtered = "the filter did not collapse, no update was skipped, and the sample sizes are sound"
-    if checks is None:
-        return f"{filtered}; the forecasts were not checked (mcfo report RUN --data FILE checks them)"
-    return f"{filtered}; intervals hold what they promise, and the forecast errors have no structure left"
 
 
 def _end(run: RunRecord) -> str:
