@@ -134,3 +134,12 @@ def test_what_does_not_stack_is_refused(series_list, message):
 def test_padding_cannot_shorten():
     with pytest.raises(ValueError, match="Cannot pad a series of 3 steps to 2"):
         Series.from_values(np.ones(3)).pad(2)
+
+
+def test_values_on_the_host():
+    """NaN where one is missing, whatever form the mask has; the padding is cut."""
+    wide = Series.from_values([[1.0, np.nan], [3.0, 4.0]])
+    np.testing.assert_array_equal(wide.pad(5).values(), [[1.0, np.nan], [3.0, 4.0]])
+    counts = Series.from_values(np.array([3, 1, 2]), observed=[True, False, True]).values()
+    np.testing.assert_array_equal(counts, [[3.0], [np.nan], [2.0]])
+    assert counts.dtype == float

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
@@ -21,6 +23,7 @@ class Covariance(eqx.Module):
 
     log_diagonal: Float[Array, " size"]
     below: Float[Array, " entries"] | None
+    readable: ClassVar = ("standard_deviation", "correlation")
 
     @classmethod
     def from_matrix(cls, covariance: Numbers, *, name: str = "covariance") -> Covariance:
@@ -70,6 +73,19 @@ class Covariance(eqx.Module):
     def matrix(self) -> Float[Array, "size size"]:
         """Σ = L Lᵀ."""
         return self.factor @ self.factor.T
+
+    @property
+    def standard_deviation(self) -> Float[Array, " size"]:
+        """The square roots of the diagonal of Σ."""
+        return jnp.sqrt(jnp.sum(self.factor**2, axis=-1))
+
+    @property
+    def correlation(self) -> Float[Array, "size size"] | None:
+        """Σ_ij / (σ_i σ_j); None for a diagonal covariance."""
+        if self.below is None:
+            return None
+        scaled = self.factor / self.standard_deviation[:, None]
+        return scaled @ scaled.T
 
     def gaussian(self, mean: Float[Array, " size"]) -> Distribution:
         """N(mean, Σ)."""

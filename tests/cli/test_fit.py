@@ -109,7 +109,7 @@ def test_report_is_made_again(place):
     result = invoke("report", place / "run")
     assert result.exit_code == 0
     assert "linear-gaussian" in (place / "run" / "report.html").read_text()
-    assert refused(invoke("report", place), "holds no config.json")
+    assert refused(invoke("report", place), "holds no run: there is no config.json in it")
 
 
 @pytest.mark.slow

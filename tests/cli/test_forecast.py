@@ -37,11 +37,12 @@ def test_numbers_of_a_forecast(numbers, tmp_path):
     )
     assert result.exit_code == 0, result.output
     rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
-    assert [(row["series"], row["step"], row["column"]) for row in rows[:4]] == [
-        ("1", "1", "level"),
-        ("1", "2", "level"),
-        ("1", "3", "level"),
-        ("2", "1", "level"),
+    assert list(rows[0]) == ["series", "time", "kind", "name", "mean", "q05", "q25", "q50", "q75", "q95"]
+    assert [(row["series"], row["time"], row["kind"], row["name"]) for row in rows[:4]] == [
+        ("1", "1", "observation", "level"),
+        ("1", "2", "observation", "level"),
+        ("1", "3", "observation", "level"),
+        ("2", "1", "observation", "level"),
     ]
     assert len(rows) == 15
     for row in rows:
@@ -67,15 +68,16 @@ def test_numbers_of_a_forecast(numbers, tmp_path):
         assert picture.width > 500
 
 
-def test_pictures_number_the_steps_of_the_series(numbers, tmp_path, monkeypatch):
+def test_figures_number_the_steps_of_the_series(numbers, tmp_path, monkeypatch):
     """Also where only the end of a long one is shown."""
     (tmp_path / "long.csv").write_text("level\n" + "0.5\n1.5\n" * 60)
     drawn = []
-    monkeypatch.setattr("mcfo.reports.fan.draw_fans", lambda path, fans: drawn.extend(fans))
+    monkeypatch.setattr("mcfo.reports.series_plots.draw_panels", lambda path, panels, **_: drawn.extend(panels) or path)
     common = ["forecast", numbers / "run", "--data", tmp_path / "long.csv", *FEW, "--plot", tmp_path / "f.png"]
     assert invoke(*common).exit_code == 0
-    (fan,) = drawn
-    assert (fan.begins, len(fan.past)) == (21, 100)
+    (panel,) = drawn
+    assert (panel.x[0], panel.x[-1], len(panel.observed)) == (21, 120, 100)
+    assert panel.estimate.x.tolist() == [121, 122, 123]
 
 
 def test_one_series_and_one_seed(numbers, tmp_path):
@@ -156,15 +158,15 @@ def test_films(pictures, tmp_path):
 def test_what_cannot_be_done_is_refused(numbers, pictures, tmp_path):
     forecast = ["forecast", numbers / "run", "--data", numbers / "series.csv"]
     (tmp_path / "there.csv").write_text("mine")
-    assert refused(invoke(*forecast), "Nothing would be kept")
+    assert refused(invoke(*forecast), "Nothing would be saved")
     assert refused(invoke(*forecast, "--out", tmp_path / "there.csv"), "exists already")
     assert refused(invoke(*forecast, "--out", tmp_path / "f.xlsx"), "must end in .csv or .npz")
     assert refused(invoke(*forecast, "--plot", tmp_path / "no" / "f.png"), "There is no folder")
-    assert refused(invoke(*forecast, "--plot", tmp_path / "f.gif"), "no series of pictures")
+    assert refused(invoke(*forecast, "--plot", tmp_path / "f.gif"), "no series of images")
     assert refused(invoke(*forecast, "--out", tmp_path / "f.csv", "--only", "six"), "no series 'six'")
     other = ["forecast", pictures / "run", "--data", numbers / "series.csv", "--out", tmp_path / "f.csv"]
     assert refused(invoke(*other), "learned from 20 columns")
-    assert refused(invoke("simulate", numbers / "run"), "Nothing would be kept")
+    assert refused(invoke("simulate", numbers / "run"), "Nothing would be saved")
     assert refused(invoke("simulate", tmp_path, "--out", tmp_path / "s.csv"), "holds no run")
     assert (tmp_path / "there.csv").read_text() == "mine"
     assert [path.name for path in tmp_path.iterdir()] == ["there.csv"]

@@ -80,24 +80,24 @@ def test_a_piece_goes_on(music, tmp_path):
 
 def test_pictures_of_music_are_rolls(music, numbers, tmp_path, monkeypatch):
     seen = []
-    monkeypatch.setattr("mcfo.reports.roll.draw_rolls", lambda path, rolls: seen.append(rolls))
+    monkeypatch.setattr("mcfo.reports.series_plots.draw_rolls", lambda path, rolls: seen.append(rolls) or path)
     assert invoke("simulate", music / "run", "--steps", 7, "--plot", tmp_path / "s.png").exit_code == 0
     forecast = ["--data", music / "pieces.npz", *FEW, "--plot", tmp_path / "f.png"]
     assert invoke("forecast", music / "run", *forecast).exit_code == 0
     drawn, coming = seen
     assert [roll.title for roll in drawn] == ["draw 1", "draw 2", "draw 3", "draw 4"]
-    assert [roll.begins for roll in coming] == [6, 8]
+    assert [roll.first for roll in coming] == [6, 8]
     assert [len(roll.notes) for roll in coming] == [6 + 5, 8 + 5]
     for roll in (*drawn, *coming):
         assert set(np.unique(roll.notes)) == {0, 1}
-        assert roll.probabilities.shape == (len(roll.notes) - roll.begins, 88)
+        assert roll.probabilities.shape == (len(roll.notes) - roll.first, 88)
         assert 0 < roll.probabilities.min() < roll.probabilities.max() < 1
     monkeypatch.undo()
     assert invoke("simulate", music / "run", "--steps", 7, "--plot", tmp_path / "s.png").exit_code == 0
     with Image.open(tmp_path / "s.png") as picture:
         assert picture.width > 1000
     # Other numbers are lines, as before.
-    monkeypatch.setattr("mcfo.reports.fan.draw_fans", lambda path, fans: seen.append(fans))
+    monkeypatch.setattr("mcfo.reports.series_plots.draw_panels", lambda path, panels, **_: seen.append(panels) or path)
     assert invoke("simulate", numbers / "run", "--plot", tmp_path / "n.png").exit_code == 0
     assert len(seen) == 3
 
@@ -112,9 +112,9 @@ def test_what_is_no_music_is_refused(music, numbers, tmp_path):
     assert refused(invoke(*simulate, "--midi", tmp_path / "there.mid"), "there-2.mid exists already")
     assert refused(invoke(*simulate, "--midi", tmp_path / "new.mp3"), "must end in .mid or .midi")
     assert refused(invoke(*simulate, "--midi", "."), "must end in .mid or .midi")
-    assert refused(invoke(*simulate, "--plot", tmp_path / "x.gif"), "no series of pictures")
+    assert refused(invoke(*simulate, "--plot", tmp_path / "x.gif"), "no series of images")
     assert refused(invoke(*forecast, "--midi", tmp_path / "there.mid", "--only", "a"), "exists already")
-    assert refused(invoke(*forecast, *new), "--midi is for one piece, but 2 go on. Choose: --only a.")
+    assert refused(invoke(*forecast, *new), "--midi is for one piece, but there are 2. Choose one: --only a.")
     assert refused(invoke("simulate", numbers / "run", *new), "has 88 columns of other numbers")
     own = ["forecast", numbers / "run", "--data", numbers / "pieces.npz", *FEW]
     assert refused(invoke(*own, *new), "pieces.npz has 88 columns of other numbers")

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from mcfo.cli import main
 from mcfo.cli import reproduce as command
+from mcfo.experiments import study
 
 
 def mcfo(*arguments, **options):
@@ -21,7 +22,7 @@ def mcfo(*arguments, **options):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["demo", "--out", "file/demo"], "Cannot make the folder file/demo"),
+        (["demo", "--out", "file/demo"], "Cannot create the folder file/demo"),
         (["demo", "--out", "file", "--force"], "file is not a folder"),
         (["demo", "--seed", "99999999999999999999"], "--seed"),
         (["demo", "--particles", "1"], "--particles"),
@@ -44,22 +45,29 @@ def test_bad_input_ends_with_a_message_and_code_2(arguments, message, tmp_path):
 
 
 class Experiment:
-    """Takes the place of a module in the registry."""
+    """Takes the place of a module in the registry; its study is run by `run` instead of by the driver."""
 
-    def __init__(self, ending=None, blocks=False):
-        self.ending, self.blocks = ending, blocks
-        self.PRESETS = {"quick": "small", "paper": "large"}
+    reads_files = False
+
+    def __init__(self, ending=None, jobs=False):
+        self.ending, self.jobs = ending, jobs
+        self.presets = {"quick": "small", "paper": "large"}
         self.wanted = None
+        self.STUDY = self
 
-    def run(self, out, size, *, preset, seed, command):
-        assert size == (self.wanted or self.PRESETS[preset])
+    def __call__(self, size, seed, data):
+        self.size, self.seed = size, seed
+        return self
+
+    def run(self, out, *, preset, command):
+        assert self.size == (self.wanted or self.presets[preset])
         (out / "figures").mkdir(exist_ok=True)
-        if self.blocks:
-            (out / "blocks").mkdir(exist_ok=True)
-            (out / "blocks" / "one.npz").touch()
+        if self.jobs:
+            (out / study.JOBS).mkdir(exist_ok=True)
+            (out / study.JOBS / "one.npz").touch()
         if self.ending is not None:
             raise self.ending
-        (out / "results.csv").write_text(f"{preset} {seed}")
+        (out / "results.csv").write_text(f"{preset} {self.seed}")
         (out / "figures" / "one.png").write_text(command)
         (out / "report.html").write_text("page")
         return out / "report.html"
@@ -71,6 +79,7 @@ def reproduce(tmp_path, monkeypatch):
 
     def invoke(experiment, *arguments):
         monkeypatch.setattr(command, "import_module", lambda path: experiment)
+        monkeypatch.setattr(study, "run_study", lambda one, out, **options: one.run(out, **options))
         return CliRunner().invoke(main.app, ["reproduce", "gradients", *arguments])
 
     return invoke
@@ -99,7 +108,7 @@ def test_seeds_take_the_place_of_the_presets(reproduce):
         seeds: tuple[int, ...] = (0,)
 
     experiment = Experiment()
-    experiment.PRESETS = {"quick": Size()}
+    experiment.presets = {"quick": Size()}
     experiment.wanted = Size(seeds=(0, 1, 2))
     assert reproduce(experiment, "--seeds", "3", "--out", "run").exit_code == 0
     assert Path("run/figures/one.png").read_text() == "mcfo reproduce gradients --preset quick --seed 0 --seeds 3"
@@ -116,7 +125,7 @@ def test_particles_take_the_place_of_the_presets(reproduce):
         particles: tuple[int, ...] = (10,)
 
     experiment = Experiment()
-    experiment.PRESETS = {"quick": Size()}
+    experiment.presets = {"quick": Size()}
     experiment.wanted = Size(particles=(20, 50))
     assert reproduce(experiment, "--particles", "50", "--particles", "20", "--out", "run").exit_code == 0
     command = Path("run/figures/one.png").read_text()
@@ -132,14 +141,14 @@ def test_an_interrupted_run_leaves_nothing_or_something_to_resume(reproduce):
     assert result.exit_code == 130
     assert "Nothing was written" in result.stderr
     assert not list(Path().iterdir())
-    result = reproduce(Experiment(KeyboardInterrupt(), blocks=True), "--out", "run")
+    result = reproduce(Experiment(KeyboardInterrupt(), jobs=True), "--out", "run")
     assert result.exit_code == 130
     assert "--resume" in result.stderr
     assert not Path("run").exists()
     refused = reproduce(Experiment(), "--out", "run")
     assert refused.exit_code == 2
     assert "run.partial holds a run that has not ended" in refused.stderr
-    assert Path("run.partial/blocks/one.npz").exists()
+    assert Path("run.partial/jobs/one.npz").exists()
     assert reproduce(Experiment(), "--out", "run", "--resume").exit_code == 0
     assert Path("run/report.html").exists()
     assert not Path("run.partial").exists()
@@ -156,9 +165,10 @@ def test_a_folder_of_another_is_never_taken_for_a_run(reproduce):
 
 @pytest.mark.parametrize("name", command.EXPERIMENTS)
 def test_every_experiment_has_its_presets(name):
-    experiment = import_module(command.EXPERIMENTS[name])
-    assert set(experiment.PRESETS) >= {"quick", "paper"}
-    assert callable(experiment.run)
+    found = import_module(command.EXPERIMENTS[name]).STUDY
+    assert set(found.presets) >= {"quick", "paper"}
+    assert issubclass(found, study.Study)
+    assert found.name == name
 
 
 def test_help_comes_without_jax():

@@ -47,7 +47,7 @@ def test_numbers_and_picture(numbers, tmp_path):
         assert picture.width > 500
     table = invoke(*common)
     assert table.exit_code == 0
-    for word in ("log score", "CRPS", "in 90 %", f"{here.scores[1].log_score:.4f}"):
+    for word in ("log score", "CRPS", "in 90%", f"{here.scores[1].log_score:.4f}"):
         assert word in table.stdout
 
 

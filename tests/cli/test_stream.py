@@ -83,7 +83,7 @@ def test_two_halves_are_the_whole(run, tmp_path, learn):
     options = [run, *FEW, *learn, "--state", tmp_path / "s.npz"]
     first = fed(LINES[:4], *options, "--every", "3")
     second = fed(LINES[4:], *options)
-    assert "goes on after step 4" in second.stderr
+    assert "resumes after step 4" in second.stderr
     assert [*first.stdout.splitlines(), *second.stdout.splitlines()] == whole
     if learn:
         assert whole != fed(LINES, run, *FEW).stdout.splitlines()

@@ -14,23 +14,26 @@ import pytest
 
 from mcfo import SMC, Series, kalman_filter, kalman_smoother
 from mcfo import simulate as simulate_model
-from mcfo.experiments.bounds import experiment as bounds
-from mcfo.experiments.bounds.exact_histories import (
+from mcfo.experiments import bounds
+from mcfo.experiments.bounds_sampling import (
+    build_problem,
     controlled_mean,
     exact_history_blocks,
     in_blocks,
     log_weight_ratios,
     mean,
+    moved,
+    prior_proposal,
 )
-from mcfo.experiments.bounds.measurements import Preset
-from mcfo.experiments.bounds.problems import make_problem, moved, prior_proposal
-from mcfo.experiments.bounds.weight_moments import (
+from mcfo.experiments.bounds_theory import (
     log_weight_moments,
     path_relative_variances,
     relative_variances,
     second_order,
     smc_relative_variance,
 )
+from mcfo.experiments.jobs import sampling
+from mcfo.experiments.study import JOBS, run_study
 from mcfo.models import LinearGaussian
 from mcfo.proposals import AffineGaussian
 from mcfo.resampling import Always, Multinomial
@@ -45,7 +48,7 @@ pytestmark = pytest.mark.xdist_group("bounds")  # its samples take long: one wor
 
 @pytest.fixture(scope="module")
 def problem():
-    return make_problem(10, key=jax.random.key(0))
+    return build_problem(10, key=jax.random.key(0))
 
 
 @pytest.fixture(scope="module")
@@ -314,30 +317,59 @@ def test_sizes_that_do_not_nest_are_refused():
         in_blocks(jnp.zeros(10), (2, 5))
 
 
+SMALL = bounds.Preset(
+    exact_particles=(1, 10, 100),
+    exact_replicates=200,
+    path_replicates=200,
+    smc_replicates={1: 200, 10: 200},
+    scan_particles=(1, 10),
+    scan_replicates=100,
+    growing_steps=(1, 10, 20),
+    growing_particles=10,
+    growing_replicates=100,
+)
+
+
 @pytest.mark.slow
-def test_the_command_writes_its_folder(tmp_path):
-    small = Preset(
-        exact_particles=(1, 10, 100),
-        exact_replicates=200,
-        path_replicates=200,
-        smc_replicates={1: 200, 10: 200},
-        scan_particles=(1, 10),
-        scan_replicates=100,
-        growing_steps=(1, 10, 20),
-        growing_particles=10,
-        growing_replicates=100,
-    )
-    report = bounds.run(tmp_path, small, preset="quick", seed=3, command="mcfo reproduce bounds")
-    assert report == tmp_path / "report.html"
-    assert "Erratum" in report.read_text()
-    assert {path.name for path in (tmp_path / "figures").iterdir()} == {
+def test_the_study_writes_its_folder_also_after_a_kill(tmp_path, monkeypatch):
+    study, about = bounds.Bounds(SMALL, 3), {"preset": "quick", "command": "mcfo reproduce bounds"}
+
+    def killed(self, problem, key):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bounds.Bounds, "_difference_of_values", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run_study(study, tmp_path / "resumed", **about)
+    finished = set((tmp_path / "resumed" / JOBS).iterdir())
+    assert finished, "what is finished is saved"
+    assert not (tmp_path / "resumed" / "results.csv").exists()
+    # A finished job is not repeated: those that are saved are all there is to draw from.
+    with monkeypatch.context() as patch:
+        saved = {path.stem for path in finished}
+        jobs = bounds.Bounds.jobs
+        patch.setattr(bounds.Bounds, "jobs", lambda self, problem: only_new(jobs(self, problem), saved))
+        report = run_study(study, tmp_path / "resumed", **about)
+    run_study(study, tmp_path / "whole", **about)
+    whole, resumed = ((tmp_path / name / "results.csv").read_bytes() for name in ("whole", "resumed"))
+    assert whole == resumed, "resuming an interrupted run is bit-identical"
+    assert report == tmp_path / "resumed" / "report.html"
+    assert "erratum" in report.read_text()
+    assert {path.name for path in (tmp_path / "whole").iterdir()} == {
+        "results.csv",
+        "claims.csv",
+        "config.json",
+        "report.html",
+        "figures",
+    }
+    assert {path.name for path in (tmp_path / "whole" / "figures").iterdir()} == {
         "gap.png",
         "k_gap.png",
         "optimal.png",
         "comparison.png",
     }
-    assert json.loads((tmp_path / "config.json").read_text())["seed"] == 3
-    with (tmp_path / "results.csv").open() as file:
+    assert json.loads((tmp_path / "whole" / "config.json").read_text())["seed"] == 3
+    with (tmp_path / "whole" / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["parameter"] for row in rows} == {"log_evidence"}
     assert {"mean", "std", "exact", "gap", "k_gap", "limit"} <= {row["quantity"] for row in rows}
@@ -347,3 +379,21 @@ def test_the_command_writes_its_folder(tmp_path):
     for row in rows:
         if row["setting"] == "exact-histories" and row["quantity"] == "gap":
             assert float(row["value"]) > SIGMAS * float(row["stderr"])
+    with (tmp_path / "whole" / "claims.csv").open() as file:
+        claims = list(csv.DictReader(file))
+    verdicts = {(row["claim"], row["setting"]): row["verdict"] for row in claims}
+    assert verdicts["the objective is a lower bound (1a), least gap", "exact histories"] == "holds"
+    assert verdicts["the bound is exact at the optimal proposal (2)", "exact histories, K = 100"] == "does not hold"
+    assert verdicts["… where the history does not matter", "T = 1"] == "holds"
+    assert {row["verdict"] for row in claims if row["source"] == "theorem"} <= {"holds", "not decided"}
+    text = "… with (log p)² for p², as in the appendix"
+    assert verdicts[text, "optimal, K = 100"] == "does not hold", "the negative control"
+
+
+def only_new(jobs, saved):
+    """Jobs of which those that are saved must not draw again."""
+
+    def refuse(share):
+        raise AssertionError("drawn again")
+
+    return {name: sampling(job.cost, refuse) if name in saved else job for name, job in jobs.items()}

@@ -5,17 +5,17 @@ import numpy as np
 import pytest
 
 from mcfo.errors import OtherRunError
-from mcfo.experiments.gradients import experiment as gradients
-from mcfo.experiments.gradients.errata import analytic_score
-from mcfo.experiments.gradients.figures import draw_figures
-from mcfo.experiments.gradients.jobs import Block, make_jobs, write_block
-from mcfo.experiments.gradients.problems import SETTINGS, make_problems
-from mcfo.experiments.gradients.samples import METHODS, PARAMETERS, Seconds
-from mcfo.experiments.gradients.summary import Summary, rows_of
-from mcfo.experiments.results import read_rows
+from mcfo.experiments import gradient_study
+from mcfo.experiments.gradient_outcomes import GradientOutcomes
+from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, SETTINGS, build_problems
+from mcfo.experiments.gradient_summary import Summary, rows_of
+from mcfo.experiments.gradient_theory import analytic_score
+from mcfo.experiments.jobs import Samples, write_samples
+from mcfo.experiments.outcomes import read_rows
+from mcfo.experiments.study import run_study
 from mcfo.kalman import log_evidence
 
-SIZE = gradients.Preset(
+SIZE = gradient_study.Preset(
     particles=(1, 10),
     costly_particles=1,
     replicates=300,
@@ -27,33 +27,38 @@ SIZE = gradients.Preset(
 REAL = "iwae-10"
 
 
-def begin(out, seed):
+def start(out, seed, monkeypatch):
     """A run of which all but one job is finished; the samples are noise around 100."""
-    generator = np.random.default_rng(0)
-    problems = make_problems(SIZE.steps, seed)
-    (out / "blocks").mkdir(parents=True)
-    for name, job in make_jobs(SIZE, problems).items():
+    # The derivative by quadrature takes longest to compile and has a test of its own.
+    monkeypatch.setattr(gradient_study, "expected_bound_gradient", lambda problem: np.zeros(len(PARAMETERS)))
+    study, generator = gradient_study.Gradients(SIZE, seed), np.random.default_rng(0)
+    prepared = study.prepare()
+    (out / "jobs").mkdir(parents=True)
+    for name in study.jobs(prepared):
         if name != REAL:
-            shape = (job.replicates, len(PARAMETERS))
-            samples = {setting: 100 + generator.normal(size=shape) for setting in job.problems}
-            write_block(out / "blocks" / f"{name}.npz", Block(samples, Seconds(1.0, 2.0)))
-    return problems
-
-
-def figures_of_one_setting(folder, samples, exact, summary):
-    return draw_figures(
-        folder, {place: values for place, values in samples.items() if place[0] == "r1"}, exact, summary
-    )
+            few = name.endswith("-noise") or name.startswith(("small-", "long-"))
+            replicates = SIZE.small_replicates if few else SIZE.replicates
+            samples = {
+                setting: 100 + generator.normal(size=(replicates, len(PARAMETERS))) for setting in prepared.problems
+            }
+            write_samples(out / "jobs" / f"{name}.npz", Samples(samples, 3.0))
+    return study, prepared.problems
 
 
 @pytest.mark.slow
 def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
     out = tmp_path / "gradients"
-    problems = begin(out, seed=3)
-    # The derivative by quadrature takes longest to compile and has a test of its own.
-    monkeypatch.setattr(gradients, "expected_bound_gradient", lambda problem: np.zeros(len(PARAMETERS)))
-    monkeypatch.setattr(gradients, "draw_figures", figures_of_one_setting)
-    report = gradients.run(out, SIZE, preset="tiny", seed=3, command="mcfo reproduce gradients")
+    study, problems = start(out, 3, monkeypatch)
+    draw = GradientOutcomes.figures
+
+    def figures_of_one_setting(self, folder):
+        whole, self.samples = self.samples, {about: one for about, one in self.samples.items() if about[0] == "r1"}
+        figures = draw(self, folder)
+        self.samples = whole
+        return figures
+
+    monkeypatch.setattr(GradientOutcomes, "figures", figures_of_one_setting)
+    report = run_study(study, out, preset="tiny", command="mcfo reproduce gradients")
     assert report == out / "report.html"
     rows = read_rows(out / "results.csv")
     assert {row.setting for row in rows} == set(SETTINGS)
@@ -75,6 +80,7 @@ def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
     assert "up to 1 particles only" in page
     assert len(list((out / "figures").glob("*.png"))) == 4
     assert sorted(entry.name for entry in out.iterdir()) == [
+        "claims.csv",
         "config.json",
         "errata.csv",
         "figures",
@@ -84,10 +90,10 @@ def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
 
 
 def test_another_run_is_not_resumed(tmp_path):
-    (tmp_path / "blocks").mkdir()
+    (tmp_path / "jobs").mkdir()
     (tmp_path / "config.json").write_text('{"seed": 5}')
     with pytest.raises(OtherRunError, match="seed"):
-        gradients.run(tmp_path, SIZE, preset="tiny", seed=3, command="")
+        run_study(gradient_study.Gradients(SIZE, 3), tmp_path, preset="tiny", command="")
     assert (tmp_path / "config.json").read_text() == '{"seed": 5}'
 
 
@@ -112,7 +118,7 @@ def test_verdicts_follow_the_stated_rule():
 
 
 def test_the_printed_analytic_gradient_is_wrong_and_the_corrected_one_right():
-    for problem in make_problems(10, 0).values():
+    for problem in build_problems(10, 0).values():
         exact = problem.exact()[:2]
         np.testing.assert_allclose(analytic_score(problem, as_printed=False), exact, rtol=1e-8)
         assert np.abs(analytic_score(problem, as_printed=True) - exact).max() > 1e-3

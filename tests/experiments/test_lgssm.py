@@ -8,11 +8,10 @@ import numpy as np
 import pytest
 
 from mcfo.cli.reproduce import EXPERIMENTS
-from mcfo.experiments.lgssm.claims import arrived, claims
-from mcfo.experiments.lgssm.experiment import run
-from mcfo.experiments.lgssm.methods import PRESETS, Preset
-from mcfo.experiments.lgssm.problem import PHI, THETA, make_problem, parameters
-from mcfo.experiments.lgssm.summary import Learned
+from mcfo.experiments.lgssm import Lgssm, LgssmOutcomes, Prepared
+from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, build_problem, parameters
+from mcfo.experiments.runs import Run
+from mcfo.experiments.study import run_study
 from mcfo.inference.evaluation import Evaluation
 from support.browser import NEEDS_CHROMIUM, look_at
 
@@ -26,24 +25,40 @@ def evaluation(ess=99.0, nll=1.6):
 
 
 def learned(method="mcfo-smc", *, ess=(50.0, 96.0, 99.5), off=0.0, particles=100):
-    lines = [
-        {
-            "seed": seed,
-            "step": 100 * place,
-            "ess": value,
-            "validation_ess": value,
-            "grad_norm_phi": None,
-            "watched": {name: number + off for name, number in OPTIMUM.items()},
-        }
-        for place, value in enumerate(ess, 1)
+    """Two seeds that end at the same numbers."""
+    near = {name: number + off for name, number in OPTIMUM.items()}
+    last = {**near, "ess": ess[-1], "nll_per_step": 1.6 + off**2, "exact_nll_per_step": 1.6 + off**2, "skipped": 0.0}
+    return [
+        Run(
+            method,
+            particles,
+            seed,
+            [
+                {"seed": seed, "step": 100 * place, "ess": value, "validation_ess": value, "grad_norm_phi": None,
+                 "watched": near}
+                for place, value in enumerate(ess, 1)
+            ],
+            {name: np.array([value]) for name, value in last.items()},
+            0,
+            1.5,
+            details=0,
+        )
         for seed in (0, 1)
-    ]
-    found = [{name: number + off for name, number in OPTIMUM.items()}] * 2
-    return Learned(method, particles, lines, found, [evaluation(ess[-1], 1.6 + off**2)] * 2, [0, 0], 3.0)
+    ]  # fmt: skip
+
+
+def outcomes(*methods):
+    problem = build_problem(series=1, test_series=1, watched=1, steps=2, seed=0)._replace(optimum=OPTIMUM)
+    runs = [run for each in methods for run in each]
+    return LgssmOutcomes(runs, Prepared(problem, evaluation(), evaluation()), Preset())
+
+
+def cell(method="mcfo-smc", particles=100):
+    return "", method, particles
 
 
 def test_the_optimum_is_the_papers():
-    problem = make_problem(series=3, test_series=2, watched=1, steps=4, seed=0)
+    problem = build_problem(series=3, test_series=2, watched=1, steps=4, seed=0)
     gain = 1.2 / (1.2**2 + 0.01)
     expected = (0.9, 1.2, gain, (1 - 1.2 * gain) * 0.5, (1 - 1.2 * gain) * 0.9, gain, 0.0)
     np.testing.assert_allclose([problem.optimum[name] for name in (*THETA, *PHI)], expected, rtol=1e-5)
@@ -52,39 +67,55 @@ def test_the_optimum_is_the_papers():
 
 
 def test_steps_to_a_share_of_the_particles():
-    one = learned()
-    assert one.steps_to(0.95) == 200
-    assert one.steps_to(0.99) == 300
-    assert learned(ess=(10.0, 20.0)).steps_to(0.95) == math.inf
+    found = outcomes(learned())
+    assert found.steps_to(cell(), 0.95) == 200
+    assert found.steps_to(cell(), 0.99) == 300
+    assert outcomes(learned(ess=(10.0, 20.0))).steps_to(cell(), 0.95) == math.inf
     torn = learned()
-    torn.lines[2]["validation_ess"] = None
-    assert torn.steps_to(0.95) == 300, "a seed without a number has not arrived"
+    torn[0].lines[1]["validation_ess"] = None
+    assert outcomes(torn).steps_to(cell(), 0.95) == 300, "a seed without a number has not arrived"
 
 
 def test_arrival_is_judged_on_every_part():
-    assert arrived(learned(), OPTIMUM, evaluation())
-    assert not arrived(learned(off=0.03), OPTIMUM, evaluation())
-    assert not arrived(learned(ess=(94.0,)), OPTIMUM, evaluation())
+    assert outcomes(learned()).arrived(cell())
+    assert not outcomes(learned(off=0.03)).arrived(cell())
+    assert not outcomes(learned(ess=(94.0,))).arrived(cell())
+
+
+def verdicts(*methods):
+    return {claim.claim: (claim.verdict, claim.test) for claim in outcomes(*methods).claims()}
 
 
 def test_claims_say_what_came_out():
-    both = [learned(), learned("nasmc"), learned("mcfo-dreg", ess=(99.5,)), learned("mcfo-pimh-5")]
-    text = " ".join(claims(both, OPTIMUM, evaluation(), 100))
-    assert "converge to the exact optimum. Holds" in text
-    assert "Holds. Steps until the ESS reaches 95% of K: dreg 100, mcfo-smc 200" in text
-    worse = [learned(), learned("nasmc", off=0.1), learned("mcfo-dreg", ess=(50.0,))]
-    text = " ".join(claims(worse, OPTIMUM, evaluation(), 100))
-    assert "converge to the exact optimum. Does not hold" in text
-    assert "no later than the paper's. Does not hold" in text
-    assert "dreg never" in text
+    found = verdicts(learned(), learned("nasmc"), learned("mcfo-dreg", ess=(99.5,)), learned("mcfo-pimh-5"))
+    assert found["mcfo-smc converges to the exact optimum"][0] == "holds"
+    assert found["nasmc converges to the exact optimum"][0] == "holds"
+    assert found["mcfo-dreg has 95% ESS no later than mcfo-smc"] == ("holds", "steps: 100, 200")
+    assert found["nasmc has 95% ESS before mcfo-smc"][0] == "does not hold", "as many steps are no fewer"
+    assert found["mcfo-pimh-5 overshoots theta_2 less than mcfo-smc"][0] == "does not hold"
+    worse = verdicts(learned(), learned("nasmc", off=0.1), learned("mcfo-dreg", ess=(50.0,)), learned("iwae", off=0.1))
+    assert worse["nasmc converges to the exact optimum"][0] == "does not hold"
+    assert worse["mcfo-dreg has 95% ESS no later than mcfo-smc"] == ("does not hold", "steps: never, 200")
+    assert worse["iwae fails to reach theta"][0] == "holds"
+    several = verdicts(learned(), learned("aesmc", ess=(80.0,)), learned(particles=10, ess=(99.0,), off=0.01))
+    assert several["ESS of mcfo-smc above aesmc's"][0] == "holds"
+    assert several["aesmc does not reach the exact optimum"][0] == "holds"
+    assert several["more particles make phi slower"][0] == "holds"
+    assert several["more particles help theta marginally"][0] == "holds"
+    assert verdicts(learned(), learned("aesmc"))["ESS of mcfo-smc above aesmc's"][0] == "not decided"
 
 
 def test_rows_are_in_long_form():
-    rows = list(learned().rows())
-    assert rows[0]._fields == ("method", "particles", "seed", "step", "metric", "value")
+    found = outcomes(learned())
+    header, rows = found.files()["results.csv"]
+    rows = [row for row in rows if row.method == "mcfo-smc"]
+    assert header == ("method", "particles", "seed", "step", "metric", "value")
     assert {row.metric for row in rows} >= {*THETA, *PHI, "ess", "test_ess"}
     assert all(row.metric != "grad_norm_phi" for row in rows), "what is not there is left out"
-    summary = {row.metric: row for row in learned().summary()}
+    assert [(row.step, row.seed) for row in rows if row.metric == "ess"] == [
+        (100 * k, s) for k in (1, 2, 3) for s in (0, 1)
+    ]
+    summary = {row.metric: row for row in found.files()["summary.csv"][1] if row.method == "mcfo-smc"}
     assert summary["ess"].mean == 99.5
     assert summary["steps_to_ess_0.95"].mean == 200
 
@@ -97,7 +128,7 @@ def folder(tmp_path_factory):
         particles=(5, 8), sweeps=(1,), pimh_particles=5, evaluation_particles=5, seeds=(0, 1), steps=40, batch=2,
         series=6, test_series=4, watched=2, length=3,
     )  # fmt: skip
-    run(out, size, preset="quick", seed=0, command="mcfo reproduce lgssm")
+    run_study(Lgssm(size), out, preset="quick", command="mcfo reproduce lgssm")
     return out
 
 
@@ -105,7 +136,7 @@ def folder(tmp_path_factory):
 def test_the_experiment_writes_its_folder(folder):
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     pictures = {f"figures/{name}.png" for name in ("learning", "parameters", "particles", "pimh")}
-    assert found == {"results.csv", "summary.csv", "config.json", "report.html", *pictures}
+    assert found == {"results.csv", "summary.csv", "claims.csv", "config.json", "report.html", *pictures}
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["method"] for row in rows} == {
@@ -136,7 +167,7 @@ def test_its_page_is_seen_in_a_browser(folder, tmp_path):
 
 
 def test_presets():
-    assert EXPERIMENTS["lgssm"].endswith("lgssm.experiment")
-    assert PRESETS["quick"].particles == (100,)
-    assert len(PRESETS["quick"].seeds) == 3
-    assert PRESETS["paper"].particles == (10, 100, 1000)
+    assert EXPERIMENTS["lgssm"].endswith("experiments.lgssm")
+    assert Lgssm.presets["quick"].particles == (100,)
+    assert len(Lgssm.presets["quick"].seeds) == 3
+    assert Lgssm.presets["paper"].particles == (10, 100, 1000)

@@ -12,13 +12,11 @@ from typer.testing import CliRunner
 from mcfo.cli.main import app
 from mcfo.data.piano_rolls import KEYS
 from mcfo.errors import InputError
-from mcfo.experiments.music import runs
-from mcfo.experiments.music.claims import claims
-from mcfo.experiments.music.experiment import run
-from mcfo.experiments.music.methods import METHODS, PRESETS, Course, Job, Preset, cost
-from mcfo.experiments.music.problem import find_folder, make_problem, transpose
-from mcfo.experiments.music.summary import Learned, Outcomes
-from mcfo.inference.evaluation import Evaluation
+from mcfo.experiments import music
+from mcfo.experiments.music import METHODS, PRESETS, Course, Music, MusicOutcomes, Preset, cost
+from mcfo.experiments.music_problem import build_problem, find_folder, transpose
+from mcfo.experiments.runs import Run
+from mcfo.experiments.study import run_study
 
 pytestmark = pytest.mark.xdist_group("music-experiment")
 
@@ -43,7 +41,7 @@ def rolls(tmp_path_factory):
 
 
 def test_baselines_are_those_of_counting(rolls):
-    problem = make_problem(rolls, "jsb", transposed=0)
+    problem = build_problem(rolls, "jsb", transposed=0)
     train, test = problem.rolls["train"], problem.rolls["test"]
     found = problem.baselines()
     total, steps = 0.0, 0
@@ -73,7 +71,7 @@ def test_transpositions_stay_on_the_piano(rolls):
     assert transpose(roll, 2) is None
     assert transpose(roll, -2) is None
     assert (transpose(roll, 0) == roll).all()
-    plain, more = (make_problem(rolls, "jsb", transposed=shift) for shift in (0, 2))
+    plain, more = (build_problem(rolls, "jsb", transposed=shift) for shift in (0, 2))
     assert len(plain.train) == 6
     assert len(more.train) == 6 * 5
     assert sorted({int(one.series_id) for one in more.train}) == list(range(30))
@@ -91,18 +89,14 @@ def test_the_folder_is_found_or_asked_for(rolls, tmp_path, monkeypatch):
 
 def test_presets_name_known_methods_and_data():
     quick = PRESETS["quick"]
-    assert [job.method for job in quick.jobs()] == ["mcfo-smc", "fivo", "iwae", "mcfo-dreg"]
-    assert {job.data for job in PRESETS["paper"].jobs()} == {"jsb", "nottingham", "musedata", "piano-midi"}
-    assert {job.particles for job in PRESETS["paper"].jobs()} == {10, 20}
+    assert [job.method for job in quick.learners()] == ["mcfo-smc", "fivo", "iwae", "mcfo-dreg"]
+    assert {job.data for job in PRESETS["paper"].learners()} == {"jsb", "nottingham", "musedata", "piano-midi"}
+    assert {job.particles for job in PRESETS["paper"].learners()} == {10, 20}
     with pytest.raises(InputError, match="'fivo'"):
         Preset((("jsb", Course(1, 1, 0.1)),), methods=("fiv",))
     course = Course(10, 4, 1e-3)
-    costs = [cost(Job("jsb", method, 10, 0), course, 60.0) for method in METHODS]
+    costs = [cost(build(10), course, 60.0) for build in METHODS.values()]
     assert max(costs) == costs[list(METHODS).index("mcfo-pimh")]
-
-
-def evaluation(nll, ess=100.0):
-    return Evaluation(-nll, nll, ess, 1.0, 500, None, 1, 1, 0, None)
 
 
 def learned(method="mcfo-smc", seed=0, particles=10, nll=7.0):
@@ -111,28 +105,52 @@ def learned(method="mcfo-smc", seed=0, particles=10, nll=7.0):
         | ({"validation_nll_per_step": nll + 10 / step, "validation_ess": 30.0} if step % 20 == 0 else {})
         for step in (10, 20, 30, 40)
     ]
-    return Learned(
-        Job("jsb", method, particles, seed), lines, tests=[evaluation(nll), evaluation(nll + 0.1)],
-        few=evaluation(nll + 0.3), known=evaluation(nll - 1), valid=evaluation(nll + 0.2), best_step=40, skipped=0,
-        seconds=60.0,
-    )  # fmt: skip
+    numbers = {
+        "test_nll": [nll, nll + 0.1], "test_nll_few": [nll + 0.3], "valid_nll": [nll + 0.2], "train_nll": [nll - 1],
+        "test_ess": [100.0, 100.0], "best_step": [40], "skipped": [0], "minutes": [1.0],
+    }  # fmt: skip
+    arrays = {metric: np.array(values, float) for metric, values in numbers.items()}
+    return Run(method, particles, seed, lines, arrays, 0, 60.0, "jsb")
 
 
 def test_tables_and_claims_follow_the_numbers():
     found = [learned(), learned(seed=1, nll=7.2), learned("iwae", nll=7.5), learned(particles=20, nll=6.8)]
-    outcomes = Outcomes(found)
-    ours = outcomes.of("jsb", "mcfo-smc", 10, "test_nll")
+    outcomes = MusicOutcomes(found, {"jsb": {"note frequencies": 12.0}}, PRESETS["quick"])
+    ours = outcomes.of(("jsb", "mcfo-smc", 10), "test_nll")
     np.testing.assert_allclose(ours.values, [7.0, 7.1, 7.2, 7.3])
     np.testing.assert_allclose(ours.by_seed, [7.05, 7.25])
-    assert ours.words(2) == "7.15 ± 0.13"
-    text = " ".join(claims(outcomes, {"jsb": {"note frequencies": 12.0}}))
-    assert "mcfo-smc's is lower by 0.400 (one seed)" in text
-    assert "In the paper 3.87 and 5.43." in text
-    assert "from 7.150 ± 0.129 at K = 10 to 6.850 ± 0.071 at K = 20" in text
-    assert "the best test NLL is 6.850, of mcfo-smc with K = 20" in text
-    assert "a gap of 1.05" in text
-    assert {row.metric for row in found[0].rows()} >= {"test_nll", "validation_nll_per_step", "train_nll"}
-    assert sum(row.metric == "test_nll" for row in found[0].rows()) == 2
+    assert ours.text(2) == "7.15 ± 0.13"
+    claims = {claim.claim: claim for claim in outcomes.claims()}
+    against = claims["test NLL of mcfo-smc below iwae's"]
+    assert against.ours == pytest.approx(-0.4)
+    assert against.paper == pytest.approx(3.87 - 5.43)
+    assert (against.verdict, against.test) == ("not decided", "none with 2 and 1 seeds")
+    larger = claims["test NLL of mcfo-smc falls from K = 10 to 20"]
+    assert larger.ours == pytest.approx(6.85 - 7.15)
+    best = claims["the best test NLL is the paper's"]
+    assert (best.setting, best.paper, best.verdict) == ("jsb, mcfo-smc, K = 20", 3.54, "does not hold")
+    assert best.ours == pytest.approx(6.85)
+    assert claims["the best test NLL below note frequencies"].verdict == "holds"
+    table = outcomes.method_table("")
+    row = next(row for row in table.rows if row[:3] == ["jsb", "mcfo-smc", "10"])
+    assert "7.150 ± 0.129" in row
+    assert (table.rows.index(row), 3) in table.marked, "the best of its K"
+    header, rows = outcomes.files()["results.csv"]
+    assert header == ("method", "particles", "seed", "step", "metric", "value", "data")
+    assert {row[4] for row in rows} >= {"test_nll", "validation_nll_per_step", "train_nll"}
+    first = [row for row in rows if row[:3] == ("mcfo-smc", 10, 0)]
+    assert sum(row[4] == "test_nll" for row in first) == 2
+
+
+def test_seeds_decide_claims():
+    def claim(*nll):
+        runs = [learned(seed=seed, nll=7 + 0.01 * seed) for seed in (0, 1)]
+        runs += [learned("iwae", seed=seed, nll=value) for seed, value in enumerate(nll)]
+        return MusicOutcomes(runs, {}, PRESETS["quick"]).claims()[0].verdict
+
+    assert claim(8.0, 8.01) == "holds"
+    assert claim(6.0, 6.01) == "does not hold"
+    assert claim(6.0, 8.01) == "not decided"
 
 
 @pytest.fixture(scope="module")
@@ -148,17 +166,17 @@ def folder(tmp_path_factory, rolls):
         test_runs=2,
     )
     with pytest.MonkeyPatch.context() as patch:
-        make = runs.make
+        build = music.build
         tiny = {"latent": "2", "hidden": "3", "units": "3"}
-        patch.setattr(runs, "make", lambda name, series, options: make(name, series, {**tiny, **options}))
-        run(out, size, preset="quick", seed=0, command="mcfo reproduce music", data=rolls)
+        patch.setattr(music, "build", lambda name, series, options: build(name, series, {**tiny, **options}))
+        run_study(Music(size, 0, rolls), out, preset="quick", command="mcfo reproduce music")
     return out
 
 
 @pytest.mark.slow
 def test_the_experiment_writes_its_folder(folder):
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    assert found == {"results.csv", "summary.csv", "config.json", "report.html", "figures/curves.png"}
+    assert found == {"results.csv", "summary.csv", "claims.csv", "config.json", "report.html", "figures/curves.png"}
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     tests = [row for row in rows if row["metric"] == "test_nll" and row["method"] == "iwae"]

@@ -13,17 +13,25 @@ import pytest
 from scipy import stats
 
 from mcfo import Series, kalman_filter, stack
-from mcfo.experiments.outcome import Outcome, clearly
-from mcfo.experiments.pendulum import runs
-from mcfo.experiments.pendulum.claims import claims
-from mcfo.experiments.pendulum.experiment import run
-from mcfo.experiments.pendulum.figures import draw_curves, draw_latents
-from mcfo.experiments.pendulum.methods import FIRST_RATE, METHODS, PRESETS, Preset, cost
-from mcfo.experiments.pendulum.motion import angles_of, motion_foreseen
-from mcfo.experiments.pendulum.prediction import follow, follow_all, scores
-from mcfo.experiments.pendulum.problem import make_problem
-from mcfo.experiments.pendulum.summary import Learned, Outcomes
-from mcfo.experiments.pendulum.videos import View, expected_angles
+from mcfo.experiments import pendulum, pendulum_problem
+from mcfo.experiments.figures import draw_learning
+from mcfo.experiments.outcomes import Outcome, compared, welch
+from mcfo.experiments.pendulum import Pendulum, PendulumOutcomes, with_numbers
+from mcfo.experiments.pendulum_figures import draw_latents
+from mcfo.experiments.pendulum_problem import (
+    FIRST_RATE,
+    METHODS,
+    PRESETS,
+    Preset,
+    build_problem,
+    cost,
+    follow,
+    follow_all,
+    scores,
+)  # fmt: skip
+from mcfo.experiments.pendulum_videos import View, angles_of, expected_angles, motion_foreseen
+from mcfo.experiments.runs import Run
+from mcfo.experiments.study import run_study
 from mcfo.learning.settings import SCHEDULES
 from mcfo.models import DeepMarkov, LinearGaussian
 from mcfo.proposals import Amortized, Bootstrap
@@ -57,7 +65,7 @@ def linear_model():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_rates_fall_from_the_papers_first_to_its_last(preset):
     size = PRESETS[preset]
-    options = runs.SCHEDULES[size.schedule](size.last_rate)
+    options = pendulum_problem.SCHEDULES[size.schedule](size.last_rate)
     rates = SCHEDULES[size.schedule](FIRST_RATE, size.steps, **options)
     assert rates(0) == pytest.approx(1e-2)
     assert rates(size.steps) == pytest.approx(1e-4)
@@ -105,7 +113,7 @@ def test_errors_are_sums_of_norms_over_the_later_frames():
 
 
 def test_baselines():
-    problem = make_problem(series=4, test_series=3, evaluated=2, steps=5, seed=1)
+    problem = build_problem(series=4, test_series=3, evaluated=2, steps=5, seed=1)
     gray = np.asarray(problem.gray)
     assert problem.test.observations.shape == gray.shape == (2, 5, 1024)
     found = problem.baselines()
@@ -127,7 +135,7 @@ def test_baselines():
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0, -1.0])
 def test_motion_is_the_share_of_it_that_pictures_foresee(share):
-    problem = make_problem(series=1, test_series=3, evaluated=3, steps=8, seed=2)
+    problem = build_problem(series=1, test_series=3, evaluated=3, steps=8, seed=2)
     turned = problem.angles + share * (expected_angles(problem.angles, problem.speeds) - problem.angles)
     pictures = View()(turned[:, :-1]).reshape(3, 7, -1) / 255
     blurred = 0.8 * pictures + 0.1
@@ -144,7 +152,10 @@ def followed():
     return follow_all(linear_model()[0], Bootstrap(), videos, particles=2, key=jax.random.key(0))
 
 
-def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0, motion=0.5):
+BASELINES = {"static": 107.0, "last observed": 92.0, "persistence": 74.0, "true state": 57.0, "true state, mean": 51.0}
+
+
+def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0, motion=0.5, last=0.3):
     lines = [
         {
             "seed": seed, "step": step, "log_evidence_per_step": -30.0, "ess": 5.0, "grad_norm_theta": 1.0,
@@ -154,70 +165,129 @@ def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0,
         }
         for step in range(10, 101, 10)
     ]  # fmt: skip
-    return Learned(method, particles, seed, lines, followed(), motion, 0, 60.0)
+    return with_numbers(Run(method, particles, seed, lines, {}, 0, 60.0, details=followed()), last, motion)
+
+
+@functools.cache
+def problem():
+    return build_problem(series=1, test_series=1, evaluated=1, steps=3, seed=0)
+
+
+def outcomes(*runs):
+    found = PendulumOutcomes(list(runs), problem(), PRESETS["quick"])
+    found.baselines = BASELINES
+    return found
+
+
+def cell(method="mcfo-smc", particles=10):
+    return "", method, particles
 
 
 def test_tables_average_over_the_last_part_and_the_seeds():
-    outcomes = Outcomes([learned(seed=0), learned(seed=1, prediction=52.0)], 0.4)
-    found = outcomes.of("mcfo-smc", 10, "prediction")
+    found = outcomes(learned(seed=0, last=0.4), learned(seed=1, prediction=52.0, last=0.4))
+    prediction = found.of(cell(), "prediction")
     late = [50 + 100 / 80, 50 + 100 / 100, 52 + 100 / 80, 52 + 100 / 100]
-    np.testing.assert_allclose(found.values, late)
-    assert found.mean == pytest.approx(np.mean(late))
-    assert found.spread == pytest.approx(np.std(late, ddof=1))
-    summary = {row.metric: row for row in outcomes.summary()}
+    np.testing.assert_allclose(prediction.values, late)
+    assert prediction.mean == pytest.approx(np.mean(late))
+    assert prediction.spread == pytest.approx(np.std(late, ddof=1))
+    summary = {row.metric: row for row in found.files()["summary.csv"][1] if row.method == "mcfo-smc"}
     assert (summary["ess_at_test"].mean, summary["prediction"].seeds) == (100.0, 2)
     assert summary["motion"].mean == 0.5
-    assert math.isnan(outcomes.of("aesmc", 10, "prediction").mean)
-    rows = list(learned().rows())
+    assert math.isnan(found.of(cell("aesmc"), "prediction").mean)
+    rows = [row for row in found.files()["results.csv"][1] if row.method == "mcfo-smc"]
     assert {row.metric for row in rows} >= {"prediction", "nll", "ess_at_test", "log_evidence_per_step"}
     assert all(row.metric != "grad_norm_phi" for row in rows), "what is not there is left out"
 
 
+def claims(*runs):
+    return {(claim.claim, claim.setting): claim for claim in outcomes(*runs).claims()}
+
+
+def seeds(*arguments, **options):
+    """Two seeds, almost alike."""
+    prediction = options.pop("prediction", 50.0)
+    return [learned(*arguments, seed=seed, prediction=prediction + 0.01 * seed, **options) for seed in (0, 1)]
+
+
 def test_claims_follow_the_numbers():
-    baselines = {"static": 107.0, "last observed": 92.0, "persistence": 74.0, "true state": 57.0}
-    baselines["true state, mean"] = 51.0
+    found = claims(*seeds(), *seeds("aesmc", prediction=60.0, ess=80.0), *seeds("nasmc", prediction=90.0))
+    error = found["prediction error of mcfo-smc below aesmc's", "K = 10"]
+    assert error.ours == pytest.approx(-10.0)
+    assert error.paper == pytest.approx(47.54 - 65.53)
+    assert error.verdict == "holds"
+    ess = found["ESS of mcfo-smc above aesmc's", "K = 10"]
+    assert (ess.ours, ess.paper, ess.verdict) == (20.0, 21.0, "holds")
+    assert found["nasmc fails to converge", "K = 10"].verdict == "holds"
+    best = found["the best method predicts better than persistence", "mean latent, mcfo-smc, K = 10"]
+    assert best.verdict == "holds"
+    assert found["the worst method predicts better than persistence", "mean latent, nasmc, K = 10"].verdict == (
+        "does not hold"
+    )
+    turned = claims(*seeds(prediction=60.0, ess=80.0), *seeds("aesmc"))
+    assert turned["prediction error of mcfo-smc below aesmc's", "K = 10"].verdict == "does not hold"
+    assert turned["ESS of mcfo-smc above aesmc's", "K = 10"].verdict == "does not hold"
+    alike = claims(*seeds(ess=80.0), *seeds("aesmc", ess=80.0))
+    assert alike["ESS of mcfo-smc above aesmc's", "K = 10"].verdict == "not decided"
 
-    def say(**others):
-        found = [learned(), learned("aesmc", prediction=60.0, ess=80.0), learned("nasmc", prediction=90.0)]
-        return " ".join(claims(Outcomes([*found, *others.get("more", [])], 0.3), baselines))
 
-    text = say()
-    assert "its prediction error is 51" in text
-    assert "as the paper says" in text
-    assert "not as the paper says" not in text
-    assert "it fails here too" in text
-    assert "31% below persistence" in text
-    more = [learned("mcfo-dreg", ess=150.0), learned(particles=20, ess=90.0), learned("nasmc", particles=20)]
-    text = say(more=[*more, learned("aesmc", particles=20, ess=200.0), learned("mcfo-dreg", particles=20)])
-    assert "not as the paper says" in text
-    assert "it does not fail here" in text
-    assert "K = 10: ESS 150.00 ± 0.00 against 80.00 ± 0.00 of AESMC (one seed)" in text
-    assert "AESMC's ESS changes by +150% and DReG's by -33%: there was nothing to repair." in text
-    assert "mcfo-smc: the ESS of the proposal" in text
-    assert "three steps later" not in text
-    assert "with 1 of 2 seeds below that of persistence" in say(more=[learned("nasmc", seed=1)])
-    text = say(more=[learned("nasmc", seed=1, prediction=None)])
-    assert "with 0 of 2 seeds below" in text, "a run that came to nothing is one that failed"
-    text = " ".join(claims(Outcomes([learned(ess=80.0), learned("aesmc", ess=80.0)], 0.3), baselines))
-    assert "its ESS is 80.00 ± 0.00 against 80.00 ± 0.00, not as the paper says" in text
-    text = " ".join(claims(Outcomes([learned(prediction=None), learned("aesmc")], 0.3), baselines))
-    assert "its prediction error is nan against 51.12 ± 0.18, not as the paper says (nothing finite" in text
-    assert "The best learned one with the predictive mean (aesmc" in text
-    text = say(more=[learned("mcfo-lag", prediction=44.0, ess=170.0, motion=0.9)])
-    assert "three steps later for theta and phi, K = 10: prediction error 45.12 ± 0.18 against 51.12" in text
-    assert "K = 10: mcfo-smc 0.50, aesmc 0.50, nasmc 0.50, mcfo-lag 0.90." in text
+def test_one_seed_decides_nothing():
+    found = claims(learned(), learned("aesmc", prediction=60.0, ess=80.0))
+    error = found["prediction error of mcfo-smc below aesmc's", "K = 10"]
+    assert (error.verdict, error.test) == ("not decided", "none with 1 and 1 seeds")
+    nothing = claims(learned(prediction=None), learned("aesmc"))
+    error = nothing["prediction error of mcfo-smc below aesmc's", "K = 10"]
+    assert (error.verdict, error.test) == ("not decided", "nothing finite to compare")
+    assert ("the best method predicts better than persistence", "predictive mean, aesmc, K = 10") in nothing
+
+
+def test_a_run_that_came_to_nothing_failed():
+    some = claims(learned("nasmc"), learned("nasmc", seed=1, prediction=90.0))
+    assert some["nasmc fails to converge", "K = 10"].verdict == "not decided", "it fails with some seeds"
+    assert claims(learned("nasmc"))["nasmc fails to converge", "K = 10"].verdict == "does not hold"
+    failed = claims(learned("nasmc", prediction=90.0), learned("nasmc", seed=1, prediction=None))
+    claim = failed["nasmc fails to converge", "K = 10"]
+    assert claim.test == "0 of 2 seeds below persistence, 74.0"
+    assert claim.verdict == "holds"
+
+
+def test_claims_of_a_larger_k_and_of_our_own_methods():
+    larger = [
+        *seeds(particles=20, ess=90.0),
+        *seeds("aesmc", particles=20, ess=200.0),
+        *seeds("mcfo-dreg", particles=20),
+    ]
+    found = claims(*seeds(), *seeds("aesmc", ess=80.0), *seeds("mcfo-dreg", ess=150.0), *larger)
+    assert found["ESS of mcfo-dreg above aesmc's", "K = 10"].verdict == "holds"
+    assert found["ESS of mcfo-dreg above aesmc's", "K = 20"].verdict == "does not hold"
+    falls = found["a larger K lowers the ESS of mcfo-smc", "K = 10 to 20"]
+    assert (falls.ours, falls.paper, falls.verdict) == (-10.0, -8.0, "holds")
+    assert found["a larger K lowers the ESS of aesmc", "K = 10 to 20"].verdict == "does not hold"
+    repaired = found["mcfo-dreg repairs what a larger K does to the ESS", "K = 10 to 20"]
+    assert repaired.verdict == "not decided"
+    assert repaired.test == "change of the ESS: aesmc +150%, mcfo-dreg -33%, no loss"
+    assert not any("mcfo-lag" in claim for claim, _ in found)
+    lagged = claims(*seeds(), *seeds("aesmc"), *seeds("mcfo-lag", prediction=44.0, ess=170.0, motion=0.9))
+    assert lagged["prediction error of mcfo-lag below mcfo-smc's", "K = 10"].verdict == "holds"
+    motion = lagged["share of the motion foreseen of mcfo-lag above mcfo-smc's", "K = 10"]
+    assert (motion.ours, motion.verdict) == (pytest.approx(0.4), "holds")
+    table = outcomes(*seeds(), *seeds("mcfo-lag", motion=0.9)).method_table("")
+    assert [row[table.header.index("motion")][:4] for row in table.rows[:2]] == ["0.50", "0.90"]
 
 
 @pytest.mark.parametrize(("one", "other"), [([1.0, 2.0], [4.0, 4.5]), ([1.0, 1.1, 1.2], [3.0, 3.3])])
-def test_differences_are_clear_by_welchs_test(one, other):
+def test_differences_are_decided_by_welchs_test(one, other):
     def outcome(values):
         return Outcome.of_seeds(np.array([value]) for value in values)
 
     wanted = stats.ttest_ind(one, other, equal_var=False).pvalue
-    said = clearly(outcome(one), outcome(other))
-    assert said == ("" if wanted < 0.05 else f" (not clear over {len(one)} seeds: p = {wanted:.2f})")
-    assert clearly(outcome([1.0, 1.0]), outcome([1.0, 1.0])) == " (not clear over 2 seeds: p = 1.00)"
-    assert clearly(outcome([1.0, 1.0]), outcome([2.0, 2.0])) == ""
+    assert welch(outcome(one), outcome(other)) == pytest.approx(wanted)
+    above = compared("", outcome(one), outcome(other)).verdict
+    assert above == ("does not hold" if wanted < 0.05 else "not decided")
+    below = compared("", outcome(one), outcome(other), wanted=-1).verdict
+    assert below == ("holds" if wanted < 0.05 else "not decided")
+    assert welch(outcome([1.0, 1.0]), outcome([1.0, 1.0])) == 1.0
+    assert welch(outcome([1.0, 1.0]), outcome([2.0, 2.0])) == 0.0
+    assert math.isnan(welch(outcome([1.0]), outcome([2.0, 2.0])))
 
 
 def test_a_filter_that_fails_has_no_ess():
@@ -232,7 +302,7 @@ def test_a_filter_that_fails_has_no_ess():
 
 @pytest.mark.parametrize("latent", [1, 2, 3])
 def test_latents_are_drawn_without_their_traces(latent, tmp_path):
-    problem = make_problem(series=1, test_series=2, evaluated=2, steps=4, seed=0)
+    problem = build_problem(series=1, test_series=2, evaluated=2, steps=4, seed=0)
     latents = jax.random.normal(jax.random.key(0), (2, 4, 5, latent + 1))
     found = eqx.tree_at(lambda one: (one.filtered, one.predicted), followed(), (latents, latents[:, 1:]))
     assert draw_latents(tmp_path / "latents.png", problem, {"aesmc": found}, latent).stat().st_size > 10_000
@@ -241,14 +311,14 @@ def test_latents_are_drawn_without_their_traces(latent, tmp_path):
 def test_an_evaluation_that_was_not_finite_has_no_point(tmp_path):
     broken = learned(seed=1)
     broken.lines[3]["watched"]["prediction"] = None
-    baselines = dict.fromkeys(("static", "last observed", "persistence", "true state", "true state, mean"), 60.0)
-    outcomes = Outcomes([learned(), broken, learned("aesmc", prediction=None)], 0.3)
-    assert draw_curves(tmp_path / "curves.png", outcomes, baselines).stat().st_size > 10_000
+    runs = [learned(), broken, learned("aesmc", prediction=None)]
+    path = draw_learning(tmp_path / "curves.png", runs, {"prediction": "error"}, lambda data, metric: BASELINES)
+    assert path.stat().st_size > 10_000
 
 
 def test_every_method_has_a_cost():
-    size = PRESETS["quick"]
-    assert list(size.jobs()) == [(method, 10, 0) for method in size.methods]
+    study = Pendulum(PRESETS["quick"])
+    assert list(study.jobs(problem())) == [f"{method}-10-0" for method in study.size.methods]
     assert cost(METHODS["mcfo-pimh"](10)) > cost(METHODS["mcfo-smc"](10)) == cost(METHODS["aesmc"](10))
     assert cost(METHODS["mcfo-smc"](100)) == 3 * 110
 
@@ -265,9 +335,9 @@ def folder(tmp_path_factory):
         length=4, evaluated=2, evaluation_particles=6, evaluations=2, last=0.6,
     )  # fmt: skip
     with pytest.MonkeyPatch.context() as patch:
-        make = runs.make
-        patch.setattr(runs, "make", lambda name, series, options: make(name, series, {**TINY, **options}))
-        run(out, size, preset="quick", seed=0, command="mcfo reproduce pendulum")
+        build = pendulum.build
+        patch.setattr(pendulum, "build", lambda name, series, options: build(name, series, {**TINY, **options}))
+        run_study(Pendulum(size), out, preset="quick", command="mcfo reproduce pendulum")
     return out
 
 
@@ -275,7 +345,7 @@ def folder(tmp_path_factory):
 def test_the_experiment_writes_its_folder(folder):
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     pictures = {f"figures/{name}.png" for name in ("curves", "frames", "latents")}
-    assert found == {"results.csv", "summary.csv", "config.json", "report.html", *pictures}
+    assert found == {"results.csv", "summary.csv", "claims.csv", "config.json", "report.html", *pictures}
     with (folder / "results.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert {row["method"] for row in rows} == {

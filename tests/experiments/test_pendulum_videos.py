@@ -10,13 +10,13 @@ from typer.testing import CliRunner
 from mcfo.cli.main import app
 from mcfo.data.tables import read_series
 from mcfo.errors import InputError
-from mcfo.experiments.pendulum.videos import View, make_pendulum
+from mcfo.experiments.pendulum_videos import View, simulate_pendulum
 from support.means import assert_mean
 
 
 @pytest.fixture(scope="module")
 def videos():
-    return make_pendulum(200, seed=1)
+    return simulate_pendulum(200, seed=1)
 
 
 def test_the_state_moves_as_the_paper_says(videos):
@@ -51,7 +51,7 @@ def test_observations_are_drawn_from_the_grey_levels(videos):
 
 
 def test_the_same_seed_gives_the_same_bits(videos):
-    again, other = make_pendulum(200, seed=1), make_pendulum(200, seed=2)
+    again, other = simulate_pendulum(200, seed=1), simulate_pendulum(200, seed=2)
     for one, same, different in zip(videos, again, other, strict=True):
         assert one.tobytes() == same.tobytes()
         assert one.tobytes() != different.tobytes()
@@ -108,7 +108,7 @@ def test_what_cannot_be_shown_is_refused():
         with pytest.raises(InputError, match=message):
             View(**options)
     with pytest.raises(InputError, match="At least one series of one step"):
-        make_pendulum(0, seed=0)
+        simulate_pendulum(0, seed=0)
 
 
 def test_the_command_writes_what_fit_reads(tmp_path):
@@ -119,11 +119,11 @@ def test_the_command_writes_what_fit_reads(tmp_path):
     assert "mcfo fit deep --data" in result.stdout
     train, test = (read_series(out / f"{part}.npz") for part in ("train", "test"))
     assert (len(train.series_list), len(test.series_list), train.image) == (3, 2, (32, 32))
-    whole = make_pendulum(5, 4, seed=5)
+    whole = simulate_pendulum(5, 4, seed=5)
     np.testing.assert_array_equal(train.series_list[2].observations, whole.observations[2].reshape(4, -1))
     np.testing.assert_array_equal(test.series_list[0].observations, whole.observations[3].reshape(4, -1))
     with np.load(out / "truth.npz") as truth:
-        np.testing.assert_array_equal(truth["test_grey"], whole.gray[3:])
+        np.testing.assert_array_equal(truth["test_gray"], whole.gray[3:])
         np.testing.assert_array_equal(truth["train_angles"], whole.angles[:3])
     assert json.loads((out / "config.json").read_text())["half_extent"] == 1.1
     before = {path.name: path.read_bytes() for path in out.iterdir()}

@@ -18,7 +18,7 @@ from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.progress import Silent
 from mcfo.learning.run_folder import read_metrics
 from mcfo.learning.trainer import Trainer
-from mcfo.reports.run import write_run_report
+from mcfo.reports.run_page import write_run_report
 from support.learning import FIXED, make_series, same_metrics, start
 
 pytestmark = pytest.mark.xdist_group("fit")  # its fixtures take long: one worker makes them

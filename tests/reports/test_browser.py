@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from mcfo.reports.run import write_run_report
+from mcfo.reports.run_page import write_run_report
 from support.browser import DESK, NEEDS_CHROMIUM, PHONE, look_at
 from support.runs import make_config, make_lines, make_results, make_seed, write_folder
 

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from mcfo.cli.common import Force, Seed, check_out, fail, messages
+from mcfo.cli.options import Force, Seed, check_out, fail, messages
 
 
 def demo(
-    out: Annotated[Path, typer.Option(help="Folder for report and pictures; it must not exist yet.")] = Path(
+    out: Annotated[Path, typer.Option(help="Folder for the report and its figures; it must not exist yet.")] = Path(
         "mcfo-demo"
     ),
     steps: Annotated[int, typer.Option(help="Updates of each method.", min=100, max=100_000)] = 1500,
@@ -19,7 +19,7 @@ def demo(
     seed: Seed = 0,
     force: Force = False,
 ) -> None:
-    """Learn the paper's linear Gaussian model with MCFO and with AESMC, and compare with the exact answer.
+    """See it learn: two objectives on the paper's linear Gaussian model, beside the exact answer.
 
     It takes about a minute, and ends with a report and the next thing to try.
     """
@@ -27,7 +27,7 @@ def demo(
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        fail(f"Cannot make the folder {out}: {error.strerror}. Choose another one with --out.")
+        fail(f"Cannot create the folder {out}: {error.strerror}. Choose another one with --out.")
     if not os.access(out, os.W_OK):
         fail(f"Cannot write into the folder {out}. Choose another one with --out.")
     try:

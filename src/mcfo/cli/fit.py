@@ -1,5 +1,7 @@
-"""`mcfo fit`: learn a model from a file."""
+"""`mcfo fit`: learn a model from the series in a file."""
 
+import hashlib
+import inspect
 import shlex
 import sys
 from pathlib import Path
@@ -7,19 +9,9 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.choices import described, make_objective, make_start, read_data, usual_rates, usual_rules
-from mcfo.cli.common import (
-    Columns,
-    Data,
-    Seed,
-    SeriesColumn,
-    TimeColumn,
-    exists,
-    fail,
-    messages,
-    read_options,
-    read_values,
-)
+from mcfo.cli import options as opt
+from mcfo.cli.options import exists, fail, messages, read_options, read_values, table_columns
+from mcfo.errors import InputError
 
 
 def fit(
@@ -31,111 +23,100 @@ def fit(
             metavar="MODEL",
         ),
     ],
-    data: Data,
-    out: Annotated[Path, typer.Option(help="Folder for the run; it must not exist yet.")],
-    objective: Annotated[
-        str, typer.Option(help="What is maximized: mcfo, nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...")
-    ] = "mcfo",
-    particles: Annotated[int, typer.Option(help="Particles of the filter that learns.", min=1)] = 100,
-    steps: Annotated[int, typer.Option(help="Updates of the parameters.", min=1)] = 2000,
-    batch: Annotated[int, typer.Option(help="Series in each update.", min=1)] = 10,
-    seed: Seed = 0,
-    seeds: Annotated[int, typer.Option(help="Runs side by side, with seeds from --seed on.", min=1, max=1000)] = 1,
-    learning_rate: Annotated[float, typer.Option(help="Learning rate of the optimizer.")] = 0.01,
-    optimizer: Annotated[str, typer.Option(help="An optimizer of optax, by name.")] = "adam",
-    schedule: Annotated[
-        str, typer.Option(help="The rate's course: constant, cosine, exponential, linear, warmup-cosine.")
-    ] = "constant",
-    rates: Annotated[
-        str | None,
-        typer.Option(
-            help="equal: one rate for all. by-width: less the more inputs a layer has.",
-            show_default="by-width for deep, else equal",
-        ),
-    ] = None,
-    clip: Annotated[float | None, typer.Option(help="Largest global norm of a gradient.")] = None,
+    data: opt.Data,
+    out: Annotated[Path, opt.main("Folder for the run; it must not exist yet.")],
+    steps: Annotated[int, opt.main("Number of updates of the parameters.", min=1)] = 2000,
+    particles: Annotated[int, opt.main("Particles of the filter that learns.", min=1)] = 100,
     model_option: Annotated[
-        list[str] | None, typer.Option("--set", help="An option of the model, name=value; several times.")
+        list[str] | None, opt.main("An option of the model, name=value; repeat it for several.", "--set")
     ] = None,
-    objective_option: Annotated[
-        list[str] | None, typer.Option(help="An option of the objective, name=value: theta=fisher, sweeps=5.")
-    ] = None,
-    optimizer_option: Annotated[list[str] | None, typer.Option(help="An option of the optimizer, name=value.")] = None,
-    schedule_option: Annotated[list[str] | None, typer.Option(help="An option of the schedule, name=value.")] = None,
-    proposal: Annotated[
-        str | None, typer.Option(help="Your own proposal, path/to/file.py:Name; else the model's default.")
-    ] = None,
-    fix: Annotated[
-        list[str] | None, typer.Option(help="A parameter that is not learned, model.transition_matrix; several times.")
-    ] = None,
-    validation: Annotated[Path | None, typer.Option(help="A file of held-out series, to choose the best by.")] = None,
     holdout: Annotated[
-        float, typer.Option(help="Share of the series, the last ones, that is held out instead.", min=0.0, max=0.9)
+        float, opt.main("Share of the series, the last ones, that is held out.", min=0.0, max=0.9)
     ] = 0.0,
-    evaluate_every: Annotated[int | None, typer.Option(help="Updates between evaluations.", min=1)] = None,
-    evaluation_particles: Annotated[int | None, typer.Option(help="Particles of the evaluations.", min=1)] = None,
-    patience: Annotated[int | None, typer.Option(help="Stop after so many evaluations in vain.", min=1)] = None,
-    log_every: Annotated[int, typer.Option(help="Updates that make one line of the metrics.", min=1)] = 10,
-    columns: Columns = None,
-    series: SeriesColumn = None,
-    time: TimeColumn = None,
-    inputs: Annotated[
-        str | None, typer.Option(help="Columns that drive the model and are not explained by it, by commas.")
-    ] = None,
+    seed: opt.Seed = 0,
+    seeds: Annotated[int, opt.main("Number of runs side by side, with seeds from --seed.", min=1, max=1000)] = 1,
+    resume: Annotated[bool, opt.main("Resume the run in the folder.", "--resume")] = False,
+    columns: opt.Columns = None,
+    series: opt.SeriesColumn = None,
+    time: opt.TimeColumn = None,
+    inputs: opt.InputColumns = None,
     irregular: Annotated[
         str,
-        typer.Option(
-            help="What uneven times mean. inputs: the model reads the time since the row before. rows: each row is one "
+        opt.data(
+            "What uneven times mean. inputs: the model reads the time since the row before. rows: each row is one "
             "step. auto: inputs where times are uneven and the model can read them."
         ),
     ] = "auto",
-    window: Annotated[
-        int | None, typer.Option(help="Steps that a gradient goes back at most; all, unless given.", min=1)
+    validation: Annotated[
+        Path | None, opt.data("A file of held-out series, by which the best parameters are chosen.")
     ] = None,
+    proposal: Annotated[
+        str | None, opt.model("Your own proposal, path/to/file.py:Name; by default that of the model.")
+    ] = None,
+    fix: Annotated[
+        list[str] | None, opt.model("A parameter that is not learned, model.transition_matrix; repeat it for several.")
+    ] = None,
+    objective: Annotated[
+        str, opt.objective("What is maximized: mcfo, nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...")
+    ] = "mcfo",
+    objective_option: Annotated[
+        list[str] | None, opt.objective("An option of the objective, name=value: theta=fisher, sweeps=5.")
+    ] = None,
+    window: Annotated[
+        int | None, opt.objective("Number of steps that a gradient goes back; by default all.", min=1)
+    ] = None,
+    batch: Annotated[int, opt.optimization("Series in each update.", min=1)] = 10,
+    learning_rate: Annotated[float, opt.optimization("Learning rate of the optimizer.")] = 0.01,
+    optimizer: Annotated[str, opt.optimization("An optimizer of optax, by name.")] = "adam",
+    optimizer_option: Annotated[list[str] | None, opt.optimization("An option of the optimizer, name=value.")] = None,
+    schedule: Annotated[
+        str, opt.optimization("The schedule of the rate: constant, cosine, exponential, linear, warmup-cosine.")
+    ] = "constant",
+    schedule_option: Annotated[list[str] | None, opt.optimization("An option of the schedule, name=value.")] = None,
+    rates: Annotated[
+        str | None,
+        opt.optimization(
+            "equal: one rate for all. by-width: the more inputs a layer has, the lower.",
+            show_default="by-width for deep, else equal",
+        ),
+    ] = None,
+    clip: Annotated[float | None, opt.optimization("Largest global norm of a gradient; by default none.")] = None,
+    evaluate_every: Annotated[int | None, opt.optimization("Updates between evaluations.", min=1)] = None,
+    evaluation_particles: Annotated[int | None, opt.optimization("Particles of the evaluations.", min=1)] = None,
+    patience: Annotated[int | None, opt.optimization("Stop after this many evaluations without gain.", min=1)] = None,
     buckets: Annotated[
-        int | None, typer.Option(help="Groups of similar lengths, at most; by default up to 4 where they pay.", min=1)
+        int | None,
+        opt.optimization("Most groups of series of similar length; by default up to 4 where they pay.", min=1),
     ] = None,
     devices: Annotated[
-        int | None, typer.Option(help="Devices that share a batch; by default one for each core.", min=1)
+        int | None, opt.optimization("Devices that share a batch; by default one for each core.", min=1)
     ] = None,
-    checkpoint_seconds: Annotated[
-        float, typer.Option(help="How long a run goes on without a checkpoint.", min=0.0)
-    ] = 10.0,
-    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Write event files for TensorBoard.")] = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in the folder.")] = False,
+    log_every: Annotated[int, opt.output("Updates in one line of the metrics.", min=1)] = 10,
+    checkpoint_seconds: Annotated[float, opt.output("Seconds between checkpoints.", min=0.0)] = 10.0,
+    tensorboard: Annotated[bool, opt.output("Write event files for TensorBoard.", "--tensorboard")] = False,
     checks: Annotated[
-        bool, typer.Option("--checks/--no-checks", help="Residuals and simulated series in the report.")
+        bool, opt.output("Check forecasts and simulated series for the report.", "--checks/--no-checks")
     ] = True,
 ) -> None:
     """Learn a model and its proposal from the series in a file."""
     if exists(out) and not resume and (not out.is_dir() or any(out.iterdir())):
-        fail(f"{out} exists already. Choose another folder with --out, or go on with the run in it by --resume.")
+        fail(f"{out} exists already. Choose another folder with --out, or resume the run in it with --resume.")
     own = model.rpartition(":")[0].endswith(".py")
     if model.endswith(".py"):
         fail(f"{model} is a file. Say which model in it: {model}:Name.")
-    asked: dict[str, dict[str, Any]] = {
-        "model": read_options(model_option or [], "--set"),
-        "objective": read_options(objective_option or [], "--objective-option"),
-        "optimizer": read_values(optimizer_option or [], "--optimizer-option"),
-        "schedule": read_values(schedule_option or [], "--schedule-option"),
-    }
-    if own and asked["model"]:
+    model_options = read_options(model_option, "--set")
+    objective_options = read_values(objective_option, "--objective-option")
+    if own and model_options:
         fail(f"--set is for models of the catalogue, but {model} is your own. Give its class defaults instead.")
-    columns_asked = {
-        "values": columns.split(",") if columns else None,
-        "series": series,
-        "time": time,
-        "inputs": inputs.split(",") if inputs else None,
-    }
     settings = {
         "steps": steps,
         "batch": batch,
         "seeds": tuple(range(seed, seed + seeds)),
         "learning_rate": learning_rate,
         "optimizer": optimizer,
-        "optimizer_options": asked["optimizer"],
+        "optimizer_options": read_values(optimizer_option, "--optimizer-option"),
         "schedule": schedule,
-        "schedule_options": asked["schedule"],
+        "schedule_options": read_values(schedule_option, "--schedule-option"),
         "clip": clip,
         "evaluate_every": evaluate_every,
         "evaluation_particles": evaluation_particles,
@@ -147,23 +128,28 @@ def fit(
     }
     try:
         with messages():
-            _use_devices(devices)
-            table, held_out = read_data(data, validation, holdout, columns_asked, irregular, None if own else model)
-            series_list = table.series_list
+            from mcfo.learning.devices import use_every_core
+
+            use_every_core(devices)
+            asked = table_columns(columns, series, time, inputs=inputs)
+            table, held_out = _read_data(data, validation, holdout, asked, irregular, None if own else model)
             gaps = table.unit is not None
-            chosen = make_objective(objective, particles, usual_rules(model, own, window), asked["objective"])
-            start = make_start(model, proposal, own, asked["model"], series_list, gaps, bootstrap=chosen.prior_proposal)
+            rules, usual_rates = _defaults(model, own)
+            # A rule over whole paths cannot be cut into windows.
+            rules = {side: rule for side, rule in rules.items() if side == "phi" or window is None}
+            chosen = _build_objective(objective, particles, rules, objective_options)
+            start = _build(model, proposal, own, model_options, table, bootstrap=chosen.prior_proposal)
             fitted = _learn(
                 start,
-                series_list,
+                table.series_list,
                 held_out,
                 chosen,
                 out=out,
                 tensorboard=tensorboard,
                 about={
                     "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
-                    "model": described(model, own) | {"options": asked["model"] | start.chosen},
-                    "proposal": described(proposal, True) if proposal else {},
+                    "model": _described(model, own) | {"options": model_options | start.chosen},
+                    "proposal": _described(proposal, True) if proposal else {},
                     "data": str(data),
                     "columns": None if data.suffix.lower() == ".npz" else table.columns,
                     "series_column": series,
@@ -176,21 +162,102 @@ def fit(
                 fixed=(*start.fixed, *(path for path in fix or () if path not in start.fixed)),
                 resume=resume,
                 checkpoint_seconds=checkpoint_seconds,
-                rates=rates or usual_rates(model, own),
+                rates=rates or usual_rates,
                 **settings,
             )
             if checks:
-                _check(fitted, out, held_out or series_list, table.columns)
+                _check(fitted, out, held_out or table.series_list, table.columns)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
-        print(f"\nmcfo: Interrupted. Go on with the same command and --resume; the run is in {out}.", file=sys.stderr)
+        print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
         raise typer.Exit(130) from None
 
 
-def _use_devices(devices: int | None) -> None:
-    from mcfo.learning.devices import use_every_core
+def _read_data(
+    data: Path, validation: Path | None, holdout: float, columns: dict[str, Any], irregular: str, model: str | None
+) -> tuple[Any, list | None]:
+    """The table to learn from, and the series that are held out; `model` is one of the catalogue."""
+    from mcfo.catalogue.registry import entry
+    from mcfo.data.column_layout import DefaultColumns
+    from mcfo.data.run_columns import timed
+    from mcfo.data.tables import read_series
 
-    use_every_core(devices)
+    able = model is not None and entry(model).gaps
+    table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)
+    if note:
+        print(note)
+    series_list = table.series_list
+    if validation is not None:
+        if holdout:
+            fail("--holdout and --validation both name held-out series. Give one of them.")
+        held_out = read_series(validation, **columns, defaults=DefaultColumns(table.columns))
+        return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).series_list
+    if not holdout:
+        return table, None
+    count = round(len(series_list) * holdout)
+    if count < 1 or count >= len(series_list):
+        fail(
+            f"--holdout {holdout} of {len(series_list)} series leaves none to learn from or none to hold out. Give "
+            "more series, another share, or a file with --validation."
+        )
+    return table._replace(series_list=series_list[:-count]), series_list[-count:]
+
+
+def _defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
+    """The gradient rules and the rates of a model unless others are chosen."""
+    from mcfo.catalogue.registry import LIKELIHOOD, entry
+
+    if own:
+        return dict(LIKELIHOOD), "equal"
+    return dict(entry(model).rules), entry(model).rates
+
+
+def _build(model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, *, bootstrap: bool) -> Any:
+    """Model, proposal and what is fixed by default; with `bootstrap`, the prior as proposal unless one is given."""
+    from mcfo.catalogue.from_data import require_steps
+    from mcfo.catalogue.registry import build
+    from mcfo.catalogue.user_code import build_own, build_own_proposal
+    from mcfo.proposals.base import Bootstrap
+
+    series_list = table.series_list
+    require_steps(series_list)
+    if own:
+        start = build_own(model, series_list, proposal)
+    else:
+        start = build(model, series_list, options, gaps=table.unit is not None)
+    if proposal is not None and not own:
+        start = start._replace(proposal=build_own_proposal(proposal, series_list))
+    elif bootstrap and proposal is None:
+        start = start._replace(proposal=Bootstrap())
+    elif proposal is None:
+        return start
+    return start._replace(fixed=tuple(path for path in start.fixed if path.startswith("model")))
+
+
+def _build_objective(name: str, particles: int, rules: dict[str, str], options: dict[str, Any]) -> Any:
+    """The objective of this name; `particles` if it needs a number of them, `rules` where it leaves the choice and
+    `options` do not choose."""
+    from mcfo.objectives.named import OBJECTIVES, by_name, needs_particles
+
+    known: dict[str, Any] = {}
+    if name in OBJECTIVES:
+        takes = inspect.signature(OBJECTIVES[name]).parameters
+        known = {side: rule for side, rule in rules.items() if side in takes}
+        if needs_particles(name):
+            known["particles"] = particles
+    try:
+        return by_name(name, **known | options)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+
+
+def _described(reference: str, own: bool) -> dict[str, Any]:
+    """A model or a proposal in config.json; one of the user's own with a hash of the code."""
+    if not own:
+        return {"name": reference, "own": False}
+    file, _, name = reference.rpartition(":")
+    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
 
 
 def _learn(
@@ -215,46 +282,41 @@ def _learn(
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
     console.print(f"{len(series_list)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
-    return learn(
-        start.model,
-        start.proposal,
-        series_list,
-        objective=objective,
-        validation=held_out,
-        out=out,
-        listener=listener,
-        **options,
-    )
+    data = {"objective": objective, "validation": held_out, "out": out, "listener": listener}
+    return learn(start.model, start.proposal, series_list, **data, **options)
 
 
 def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> None:
-    """Residuals and simulated series for the report; what was learned stays whatever happens here."""
+    """Forecasts and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
-    from mcfo.cli.report import keep_checks
+    from mcfo.cli.report import check_run
 
     console = Console()
     try:
-        with console.status("Checking: residuals and simulated series"):
-            keep_checks(out, fitted.model, fitted.proposal, series_list, columns)
+        with console.status("Checking forecasts and simulated series"):
+            check_run(out, fitted.model, fitted.proposal, series_list, columns)
     except (TypeError, ValueError) as error:
-        console.print(f"The report goes without checks: {error}", style="yellow", markup=False)
+        console.print(f"The report has no checks: {error}", style="yellow", markup=False)
 
 
 def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> None:
     from rich.console import Console
 
     from mcfo.cli.evaluate import evaluation_table
-    from mcfo.reports.run import write_run_report
+    from mcfo.cli.report import parameter_table
+    from mcfo.reports.run_page import write_run_report
 
     console = Console()
     if fitted.skipped:
         total = fitted.steps * len(fitted.seeds)
         console.print(f"[yellow]{fitted.skipped} of {total} updates were not finite and were skipped.[/yellow]")
     if fitted.stopped == "early":
-        console.print(f"Stopped early after {fitted.steps} steps: the validation NLL had ceased to fall.")
-    found = [(one.seed, one.evaluation) for one in fitted.seeds]
-    console.print(evaluation_table(found, f"On the {fitted.evaluated_on}"))
+        console.print(f"Stopped early after {fitted.steps} steps: the validation NLL fell no more.")
+    if (table := parameter_table(out)) is not None:
+        console.print(table)
+    results = [(one.seed, one.evaluation) for one in fitted.seeds]
+    console.print(evaluation_table(results, f"On the {fitted.evaluated_on}"))
     console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True, markup=False)
     words = [word for name, value in again.items() if value is not None for word in (name, value)]
     command = shlex.join(["mcfo", "evaluate", str(out), "--data", str(data), *words])

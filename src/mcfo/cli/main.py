@@ -5,17 +5,16 @@ from typing import Annotated
 
 import typer
 
+from mcfo.cli.apply import filter, forecast, smooth
+from mcfo.cli.compile_cache import use_compile_cache
 from mcfo.cli.data import app as data
 from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
-from mcfo.cli.forecast import forecast
 from mcfo.cli.models import models
-from mcfo.cli.programs import keep_programs
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
-from mcfo.cli.states import filter, smooth
 from mcfo.cli.stream import stream
 
 app = typer.Typer(
@@ -40,14 +39,21 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    """What stands before the command."""
+    """The options before the command."""
 
 
-for command in (demo, models, fit, evaluate, filter, smooth, forecast, simulate, stream, report, reproduce):
-    app.command()(command)
-app.add_typer(data, name="data")
+_COMMANDS = {
+    "Start": (demo, models),
+    "Learn": (fit, report, evaluate),
+    "Use what was learned": (filter, smooth, forecast, simulate, stream),
+    "The paper": (reproduce,),
+}
+for panel, commands in _COMMANDS.items():
+    for command in commands:
+        app.command(rich_help_panel=panel)(command)
+app.add_typer(data, name="data", rich_help_panel="Start")
 
 
 def main() -> None:
-    keep_programs()
+    use_compile_cache()
     app()

@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import messages
+from mcfo.cli.options import build_table, messages
 
 
 def models(
@@ -19,48 +19,35 @@ def models(
 
 
 def _list() -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from mcfo.catalogue.registry import CATALOGUE
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1))
-    table.add_column("model", no_wrap=True)
-    table.add_column("for")
-    table.add_column("options")
-    for name, entry in CATALOGUE.items():
-        table.add_row(name, entry.summary, ", ".join(entry.options))
-    console = Console()
-    console.print(table)
-    print("mcfo models NAME says what the options mean. Your own model is a file: mcfo fit path/to/file.py:Name.")
+    header = ("model", "for series of", "options")
+    rows = [[name, entry.summary, ", ".join(entry.options)] for name, entry in CATALOGUE.items()]
+    Console().print(build_table(header, rows, text=header))
+    print("mcfo models NAME explains the options. Your own model is a file: mcfo fit path/to/file.py:Name.")
 
 
 def _show(name: str) -> None:
-    from rich.box import SIMPLE_HEAD
     from rich.console import Console
-    from rich.table import Table
 
     from mcfo.catalogue.registry import entry
 
-    found = entry(name)
-    console = Console()
-    print(f"{name}: {found.summary}.\n")
-    print(f"Proposal: {found.proposal}.")
-    if found.rules:
-        chosen = " ".join(f"--objective-option {side}={rule}" for side, rule in found.rules.items())
-        print(f"Learned by maximum likelihood unless you choose: {chosen}.")
+    model = entry(name)
+    print(f"{name}: {model.summary}.\n")
+    print(f"Proposal: {model.proposal}.")
+    if model.rules:
+        chosen = " ".join(f"--objective-option {side}={rule}" for side, rule in model.rules.items())
+        print(f"Learned by maximum likelihood, unless you choose otherwise: {chosen}.")
     reads = [
-        *(["columns named by --inputs"] if found.inputs else []),
-        *(["the time between rows, where it is uneven (--irregular)"] if found.gaps else []),
+        *(["columns named by --inputs"] if model.inputs else []),
+        *(["the time between rows where that is uneven (--irregular)"] if model.gaps else []),
     ]
-    print(f"It reads {' and '.join(reads)}." if reads else "It reads no inputs, and takes each row for one step.")
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), title="Options, --set name=value", title_justify="left")
-    for title in ("option", "default", "meaning"):
-        table.add_column(title, no_wrap=title != "meaning")
-    for option, parameter in found.parameters().items():
-        table.add_row(option, _default(parameter.default), found.options[option])
-    console.print(table)
+    print(f"It reads {' and '.join(reads)}." if reads else "It reads no inputs, and takes each row as one step.")
+    header = ("option", "default", "meaning")
+    rows = [[option, _default(one.default), model.options[option]] for option, one in model.parameters().items()]
+    Console().print(build_table(header, rows, text=header, title="Options, --set name=value"))
     print(f"mcfo fit {name} --data series.csv --out run")
     print(f"Equations, starting values and an example: docs/models/{name}.md")
 

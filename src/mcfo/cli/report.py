@@ -6,70 +6,59 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import (
-    Columns,
-    OwnModel,
-    OwnProposal,
-    SeriesColumn,
-    TimeColumn,
-    exists,
-    fail,
-    messages,
-    writing,
-)
+from mcfo.cli import options as opt
+from mcfo.cli.apply import open_run
+from mcfo.cli.options import build_table, exists, fail, messages, refusing, table_columns, writing
 from mcfo.errors import InputError
+
+_ROWS = 20
+"""Parameters that the terminal shows."""
 
 
 def report(
     run: Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit, or of mcfo reproduce.", metavar="RUN")],
     data: Annotated[
-        Path | None, typer.Option(help="Series to check the model on again: residuals and simulated series.")
+        Path | None, opt.main("Series to check the model on again: forecasts, residuals, simulated series.")
     ] = None,
-    model: OwnModel = None,
-    proposal: OwnProposal = None,
-    columns: Columns = None,
-    series: SeriesColumn = None,
-    time: TimeColumn = None,
+    model: opt.OwnModel = None,
+    proposal: opt.OwnProposal = None,
+    columns: opt.Columns = None,
+    series: opt.SeriesColumn = None,
+    time: opt.TimeColumn = None,
 ) -> None:
-    """Write one self-contained HTML page about a run: results, curves, checks, warnings, how to make it again."""
+    """Write one self-contained HTML page about a run.
+
+    What was learned, how good the forecasts are, what to worry about, and how it was run.
+    """
     exists(run)
     page = run / "report.html"
     experiment = _experiment(run)
     if experiment is not None:
         if not page.exists():
-            fail(f"{run} has lost its report.html. Make it again: mcfo reproduce {experiment} --out another-folder.")
+            fail(f"{run} has lost its report.html. Write it again: mcfo reproduce {experiment} --out another-folder.")
         print(f"Report: {page}")
         return
     with messages():
-        from mcfo.reports.run import write_run_report
+        from mcfo.reports.run_page import write_run_report
 
         if data is not None:
-            asked = {"values": columns.split(",") if columns else None, "series": series, "time": time}
-            _check(run, data, asked, model, proposal)
+            applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
+            learned, table = applied.learned, applied.table
+            with refusing(f"The model in {run} cannot be checked on {data}"):
+                written = check_run(run, learned.model, learned.proposal, table.series_list, table.columns)
+            if not written:
+                raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
         print(f"Report: {write_run_report(run)}")
 
 
-def _check(run: Path, data: Path, asked: dict[str, Any], model: str | None, proposal: str | None) -> None:
-    from mcfo.data.run_columns import read_for_run
-    from mcfo.learning.saved_runs import load_run
-
-    table = read_for_run(run, data, **asked)
-    learned = load_run(run, model=model, proposal=proposal, series_list=table.series_list).choose()
-    try:
-        made = keep_checks(run, learned.model, learned.proposal, table.series_list, table.columns)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"The model in {run} cannot be checked on {data}: {error}") from error
-    if not made:
-        raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
-
-
-def keep_checks(run: Path, model: Any, proposal: Any, series_list: list, columns: list[str]) -> bool:
-    """Residuals and simulated series for the page, where there are few columns; whether there are."""
+def check_run(run: Path, model: Any, proposal: Any, series_list: list, columns: list[str]) -> bool:
+    """Forecasts, residuals and simulated series for the page, where there are few columns; returns whether there
+    are."""
     import jax
 
     from mcfo.data.inspection import MOST_COLUMNS
     from mcfo.inference.predictive_checks import predictive_checks, write_checks
-    from mcfo.reports.checks import FILE
+    from mcfo.reports.predictive import FILE
 
     if len(columns) > MOST_COLUMNS:
         return False
@@ -79,11 +68,20 @@ def keep_checks(run: Path, model: Any, proposal: Any, series_list: list, columns
     return True
 
 
+def parameter_table(run: Path) -> Any:
+    """The learned parameters of the model as people mean them; None where none is short enough to be shown."""
+    from mcfo.data.run_record import read_run
+    from mcfo.reports.parameters import model_rows
+
+    header, rows = model_rows(read_run(run))
+    return build_table(header, rows, most=_ROWS, title="Learned parameters") if rows else None
+
+
 def _experiment(run: Path) -> str | None:
     """The name of the experiment, if the folder is one of mcfo reproduce."""
     try:
         config = json.loads((run / "config.json").read_bytes())
     except (OSError, ValueError, RecursionError):
-        return None  # what is wrong with it is said by the reader of runs
+        return None  # the reader of runs says what is wrong with it
     name = config.get("experiment") if isinstance(config, dict) else None
     return name if isinstance(name, str) else None

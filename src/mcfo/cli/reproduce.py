@@ -1,6 +1,5 @@
 """`mcfo reproduce`: the paper's experiments."""
 
-import inspect
 import os
 import shlex
 import shutil
@@ -12,20 +11,17 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.common import Force, Seed, check_known, check_out, fail
+from mcfo.cli.options import Force, Seed, check_known, check_out, fail
 from mcfo.errors import InputError, RunError
 
 EXPERIMENTS = {
-    "bounds": "mcfo.experiments.bounds.experiment",
-    "gradients": "mcfo.experiments.gradients.experiment",
-    "lgssm": "mcfo.experiments.lgssm.experiment",
-    "music": "mcfo.experiments.music.experiment",
-    "pendulum": "mcfo.experiments.pendulum.experiment",
+    "bounds": "mcfo.experiments.bounds",
+    "gradients": "mcfo.experiments.gradient_study",
+    "lgssm": "mcfo.experiments.lgssm",
+    "music": "mcfo.experiments.music",
+    "pendulum": "mcfo.experiments.pendulum",
 }
-"""Where the paper's experiments are: modules with `PRESETS` and `run(out, size, *, preset, seed, command)`; those that
-read files have `run(..., data)` too."""
-_KEPT = ("blocks", "runs")
-"""Folders in which experiments keep what is finished until they end."""
+"""Where the paper's experiments are: modules with a class `STUDY`."""
 _MARK = ".unfinished"
 """A file in every folder of a run that has not ended, so that no other folder is taken for one."""
 
@@ -66,13 +62,13 @@ def reproduce(
         ),
     ] = None,
     force: Force = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with a run that was interrupted.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")] = False,
 ) -> None:
     """Repeat an experiment of the paper: tables, figures and a report, with the exact answer beside them."""
     check_known(name, EXPERIMENTS, "experiment")
-    experiment = import_module(EXPERIMENTS[name])
-    check_known(preset, experiment.PRESETS, "preset")
-    size, given = experiment.PRESETS[preset], {}
+    study = import_module(EXPERIMENTS[name]).STUDY
+    check_known(preset, study.presets, "preset")
+    size = study.presets[preset]
     words = ["mcfo", "reproduce", name, "--preset", preset, "--seed", str(seed)]
     if method:
         size = _only(name, size, method)
@@ -91,24 +87,26 @@ def reproduce(
         size = _of_data(name, size, only)
         words += [word for one in only for word in ("--only", one)]
     if data is not None:
-        if "data" not in inspect.signature(experiment.run).parameters:
+        if not study.reads_files:
             fail(f"The experiment {name} makes its own data. Leave out --data.")
-        given["data"] = data
         words += ["--data", str(data)]
     out = out or Path("results") / f"{name}-{preset}"
     check_out(out, force)
     working = _working_folder(out, force=force, resume=resume)
+    # Imported here: the help needs no JAX.
+    from mcfo.experiments.study import JOBS, run_study
+
     try:
-        experiment.run(working, size, preset=preset, seed=seed, command=shlex.join(words), **given)
+        run_study(study(size, seed, data), working, preset=preset, command=shlex.join(words))
     except BaseException as error:
-        kept = any((working / folder).is_dir() and any((working / folder).iterdir()) for folder in _KEPT)
-        if not kept:
+        saved = (working / JOBS).is_dir() and any((working / JOBS).iterdir())
+        if not saved:
             shutil.rmtree(working, ignore_errors=True)
         if isinstance(error, InputError | RunError):
             fail(str(error))
         if not isinstance(error, KeyboardInterrupt):
             raise
-        after = f"What is finished is kept in {working}: go on with --resume." if kept else "Nothing was written."
+        after = f"What is finished is saved in {working}: resume with --resume." if saved else "Nothing was written."
         print(f"mcfo: Interrupted. {after}", file=sys.stderr)
         raise typer.Exit(130) from None
     _publish(working, out)
@@ -141,7 +139,7 @@ def _working_folder(out: Path, *, force: bool, resume: bool) -> Path:
         if not (working / _MARK).exists():
             fail(f"{working} is in the way: a run works there until it ends. Move it, or choose another --out.")
         if not (resume or force):
-            fail(f"{working} holds a run that has not ended. Add --resume to go on with it, or --force to begin anew.")
+            fail(f"{working} holds a run that has not ended. Add --resume to resume it, or --force to start again.")
         if not resume:
             shutil.rmtree(working)
     try:

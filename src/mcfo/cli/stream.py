@@ -7,70 +7,71 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
-from mcfo.cli.common import OwnModel, OwnProposal, RunFolder, RunSeed, Seed, exists, fail, messages
-from mcfo.cli.states import Levels, Particles, read_levels
+from mcfo.cli import options as opt
+from mcfo.cli.options import exists, fail, messages, read_levels, refusing, writing
 from mcfo.errors import InputError
+
+_learning = opt.panel("Learning, with --learn")
 
 
 def stream(
-    run: RunFolder,
-    particles: Particles = 1000,
-    quantiles: Levels = "0.05,0.25,0.5,0.75,0.95",
-    learn: Annotated[
-        bool, typer.Option("--learn", help="Update the model and the proposal with every observation.")
-    ] = False,
-    learning_rate: Annotated[float, typer.Option(help="Of --learn.", min=1e-12, max=1e3)] = 1e-3,
-    optimizer: Annotated[str, typer.Option(help="Of --learn: the name of an optimizer in optax.")] = "adam",
-    theta: Annotated[str, typer.Option(help="Of --learn: the gradient rule for the model.")] = "filter-score",
-    phi: Annotated[str, typer.Option(help="Of --learn: the gradient rule for the proposal.")] = "dreg",
+    run: opt.RunFolder,
+    learn: Annotated[bool, opt.main("Update the model and the proposal with every observation.", "--learn")] = False,
     state: Annotated[
         Path | None,
-        typer.Option(
-            help="Keep the state in this .npz file: at the end, on SIGTERM and SIGINT, and with --every. If it exists, "
-            "go on from there."
+        opt.main(
+            "Save the state in this .npz file: at the end, on SIGTERM and SIGINT, and with --every. If it exists, "
+            "resume from it."
         ),
     ] = None,
-    every: Annotated[int | None, typer.Option(help="Keep the state after every so many steps too.", min=1)] = None,
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Answer malformed lines with an error and go on, instead of ending.")
+        bool, opt.main("Answer malformed lines with an error instead of ending.", "--skip-bad")
     ] = False,
-    seed: Seed = 0,
-    run_seed: RunSeed = None,
-    model: OwnModel = None,
-    proposal: OwnProposal = None,
+    seed: opt.Seed = 0,
+    particles: opt.Particles = 1000,
+    quantiles: opt.Quantiles = None,
+    every: Annotated[int | None, opt.output("Number of steps after which the state is saved too.", min=1)] = None,
+    learning_rate: Annotated[float, _learning("Learning rate.", min=1e-12, max=1e3)] = 1e-3,
+    optimizer: Annotated[str, _learning("An optimizer of optax, by name.")] = "adam",
+    theta: Annotated[str, _learning("The gradient rule for the model.")] = "filter-score",
+    phi: Annotated[str, _learning("The gradient rule for the proposal.")] = "dreg",
+    run_seed: opt.RunSeed = None,
+    model: opt.OwnModel = None,
+    proposal: opt.OwnProposal = None,
 ) -> None:
-    """Filter a stream: each line of standard input is an observation in JSON, a number, an array or an object with the
-    names of columns and inputs, null for what is missing; each is answered by one line, with the state's mean and
-    quantiles, the effective sample size and the log-density of the observation given those before."""
+    """Filter observations as they come, one JSON line in and one out.
+
+    Each line of standard input is a number, an array or an object with the names of columns and inputs, null for what
+    is missing. Each is answered by one line: mean and quantiles of the state, effective sample size, and the
+    log-density of the observation given those before.
+    """
     levels = read_levels(quantiles)
     if every is not None and state is None:
-        fail("--every says when to keep the state. Say where, with --state FILE.")
+        fail("--every says when to save the state. Say where, with --state FILE.")
     if state is not None:
         if state.suffix.lower() != ".npz":
             fail(f"--state {state} must end in .npz. Choose another name.")
         if not state.parent.is_dir():
-            fail(f"There is no folder {state.parent} for {state.name}. Make it, or choose another with --state.")
+            fail(f"There is no folder {state.parent} for {state.name}. Create it, or choose another with --state.")
         if exists(state) and not state.is_file():
-            fail(f"{state} is no file. Choose another one with --state.")
+            fail(f"{state} is not a file. Choose another one with --state.")
     exists(run)
     rules = {"learning_rate": learning_rate, "optimizer": optimizer, "theta": theta, "phi": phi}
     with messages():
-        made = _make(run, (model, proposal), run_seed, seed, particles, levels, rules if learn else None)
-        _Stream(*made, state, every, skip_bad).run()
+        opened = _open(run, (model, proposal), run_seed, seed, particles, levels, rules if learn else None)
+        _Stream(*opened, state, every, skip_bad).run()
 
 
-def _make(
+def _open(
     run: Path,
     own: tuple[str | None, str | None],
     run_seed: int | None,
     seed: int,
     particles: int,
-    levels: tuple[float, ...],
+    levels: dict[str, Any],
     rules: dict[str, Any] | None,
 ) -> tuple[Any, Any, dict[str, Any]]:
-    """A stream before its first observation, the run that it is of, and what tells it apart."""
+    """The stream before its first observation, its run, and what tells it from others."""
     import jax
 
     from mcfo import online
@@ -85,20 +86,16 @@ def _make(
         fixed = nested(saved.config, "settings", "fixed")
         fixed = tuple(str(one) for one in fixed) if isinstance(fixed, list) else ()
         learning = online.Learning(fixed=fixed, **rules)
-    try:
+    with refusing(f"The model in {run} cannot be streamed", AttributeError):
         state = online.init(
             learned.model,
             learned.proposal,
             key=jax.random.key(seed),
             particles=particles,
-            levels=levels,
             learning=learning,
             inputs=saved.inputs.size or None,
+            **levels,
         )
-    except InputError:
-        raise
-    except (AttributeError, TypeError, ValueError) as error:
-        raise InputError(f"The model in {run} cannot be streamed: {error}") from error
     return state, saved, {"model": digest(Modules(learned.model, learned.proposal)), "seed": seed}
 
 
@@ -109,7 +106,7 @@ class _Stopped(Exception):
 class _Stream:
     """Answers lines until they end or a signal comes.
 
-    The state that is kept is always that after the last answer, so that whoever sends the lines knows where to go on.
+    The saved state is always that after the last answer, so that whoever sends the lines knows where to resume.
     """
 
     def __init__(
@@ -131,7 +128,7 @@ class _Stream:
 
         if self.path is not None and self.path.exists():
             self.state = online.restore(self.path, self.state, about=self.about)
-            print(f"mcfo: goes on after step {int(self.state.time)}, from {self.path}", file=sys.stderr, flush=True)
+            print(f"mcfo: resumes after step {int(self.state.time)}, from {self.path}", file=sys.stderr, flush=True)
         # Compiled before the first line comes, so that all are answered at the same rate.
         online.step(self.state, None, inputs=[1.0] * self.inputs.size or None)
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
@@ -145,7 +142,7 @@ class _Stream:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-            self._keep()
+            self._save()
 
     def _stop(self, number: int, frame: Any) -> None:
         self.stopped = True
@@ -177,7 +174,7 @@ class _Stream:
             later, output = online.step(self.state, read.values, inputs=read.inputs)
         except InputError as error:
             if not self.skip_bad:
-                raise InputError(f"Line {number} of the stream: {error} Mend it, or add --skip-bad.") from error
+                raise InputError(f"Line {number} of the stream: {error} Correct it, or add --skip-bad.") from error
             print(json.dumps({"line": number, "error": str(error)}), flush=True)
             return
         step, mean, quantiles, ess, log_predictive = jax.device_get(
@@ -186,16 +183,12 @@ class _Stream:
         print(write_answer(int(step), mean, quantiles, later.levels, ess, log_predictive), flush=True)
         self.state = later
         if self.every is not None and int(step) % self.every == 0:
-            self._keep()
+            self._save()
 
-    def _keep(self) -> None:
+    def _save(self) -> None:
         from mcfo import online
 
         if self.path is None:
             return
-        try:
+        with writing(self.path, "--state"):
             online.save(self.path, self.state, about=self.about)
-        except OSError as error:
-            raise InputError(
-                f"Cannot write {self.path}: {error.strerror}. Choose another file with --state."
-            ) from error

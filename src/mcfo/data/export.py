@@ -2,7 +2,6 @@
 
 import csv
 import io
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,79 +10,52 @@ import numpy as np
 from mcfo.data.npz import write_npz
 from mcfo.files import write_atomically
 
-ENDINGS = (".csv", ".npz")
 
-
-def write_predictions(
-    path: Path,
-    *,
-    series: Sequence[str],
-    columns: Sequence[str],
-    mean: np.ndarray,
-    quantiles: np.ndarray,
-    levels: Sequence[float],
-    image: tuple[int, int] | None = None,
-) -> None:
-    """Write forecasts of several series.
-
-    A CSV file has a row for each series, step after its end and column: `series,step,column,mean,q05,...,q95`. An NPZ
-    file has `mean` (series, steps, dimensions), `quantiles` with one more axis in front, `levels` and `series`;
-    images have (height, width) instead of dimensions.
-
-    **Arguments:**
-
-    - `mean`: (series, steps, dimensions); `quantiles`: (levels, series, steps, dimensions), at `levels`.
-    """
-    if path.suffix.lower() == ".npz":
-        shape = (-1,) if image is None else image
-        arrays = {
-            "mean": mean.reshape(*mean.shape[:-1], *shape),
-            "quantiles": quantiles.reshape(*quantiles.shape[:-1], *shape),
-            "levels": np.array(levels),
-            "series": np.array([str(name) for name in series]),
-        }
-        write_npz(path, arrays, compress=image is not None)
-        return
-    text = io.StringIO(newline="")
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["series", "step", "column", "mean", *map(_percent, levels)])
-    for index, name in enumerate(series):
-        for step in range(mean.shape[1]):
-            for number, column in enumerate(columns):
-                at = (index, step, number)
-                cells = [mean[at], *(one[at] for one in quantiles)]
-                writer.writerow([name, step + 1, column, *(f"{float(cell):.7g}" for cell in cells)])
-    write_atomically(path, text.getvalue().encode())
+def write_forecast_arrays(path: Path, dataset: Any, image: tuple[int, int] | None = None) -> None:
+    """Writes a data set of `forecast` as NPZ: `mean` (series, steps, dimensions), `quantiles` with one more axis in
+    front, `levels` and `series`; images are (height, width) instead of dimensions."""
+    shape = (-1,) if image is None else image
+    mean = dataset["observation_mean"].values
+    quantiles = np.moveaxis(dataset["observation_quantiles"].values, 2, 0)
+    arrays = {
+        "mean": mean.reshape(*mean.shape[:-1], *shape),
+        "quantiles": quantiles.reshape(*quantiles.shape[:-1], *shape),
+        "levels": dataset["quantile"].values,
+        "series": dataset["series"].values.astype(str),
+    }
+    write_npz(path, arrays, compress=image is not None)
 
 
 def write_summaries(path: Path, dataset: Any) -> None:
-    """Write a data set of `filter` or `smooth`: a row for each series, step and dimension.
+    """Writes a data set of `filter`, `smooth` or `forecast` as CSV: a row for each series, step and dimension.
 
     The columns are `series,time,kind,name,observed,mean,q05,...,q95,ess,log_predictive`: the kind is `observation` or
-    `latent`, the name that of a column or `z1`, `z2`, ...; cells of missing values are empty. If the dates or times of
-    the steps are known, they are in a last column `moment`.
+    `latent`, the name that of a column or `z1`, `z2`, ...; what was not observed is empty. Where the times of the
+    steps are known, a last column `moment` holds them. The steps of a forecast count from the end of the series; its
+    rows are of observations alone, without `observed`, `ess` and `log_predictive`, which the future does not have.
     """
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
-    timed = ["moment"] if "moment" in dataset.coords else []
-    quantiles = [_percent(float(level)) for level in dataset["quantile"].values]
-    writer.writerow(["series", "time", "kind", "name", "observed", "mean", *quantiles, "ess", "log_predictive", *timed])
     arrays = {name: np.asarray(array.values) for name, array in dataset.data_vars.items()}
-    kinds = [("observation", [str(name) for name in dataset["dimension"].values])]
-    kinds.append(("latent", [str(name) for name in dataset["latent"].values]))
-    lengths, times = dataset["length"].values, dataset["time"].values
-    moments = _texts(dataset["moment"].values) if timed else None
-    for index, series in enumerate(dataset["series"].values):
-        for step in range(int(lengths[index])):
-            about = [_cell(arrays[name][index, step]) for name in ("ess", "log_predictive")]
-            about += [] if moments is None else [moments[index, step]]
-            for kind, names in kinds:
-                for number, name in enumerate(names):
-                    at = (index, step, number)
-                    observed = _cell(arrays["observation"][at]) if kind == "observation" else ""
-                    numbers = arrays[f"{kind}_quantiles"][index, step, :, number]
-                    cells = [_cell(arrays[f"{kind}_mean"][at]), *map(_cell, numbers)]
-                    writer.writerow([series, times[step], kind, name, observed, *cells, *about])
+    past = "observation" in arrays
+    kinds = {"observation": "dimension", "latent": "latent"} if past else {"observation": "dimension"}
+    moments = _texts(dataset["moment"].values) if "moment" in dataset.coords else None
+    quantiles = [_percent(float(level)) for level in dataset["quantile"].values]
+    about = ["ess", "log_predictive"] if past else []
+    last = [*about, *([] if moments is None else ["moment"])]
+    writer.writerow(["series", "time", "kind", "name", *(["observed"] if past else []), "mean", *quantiles, *last])
+    times = dataset["time"].values
+    lengths = dataset["length"].values if past else [len(times)] * dataset.sizes["series"]
+    for place, series in enumerate(dataset["series"].values):
+        for step in range(int(lengths[place])):
+            ends = [_cell(arrays[name][place, step]) for name in about]
+            ends += [] if moments is None else [moments[place, step]]
+            for kind, dimension in kinds.items():
+                for index, name in enumerate(dataset[dimension].values):
+                    at = (place, step, index)
+                    observed = [_cell(arrays["observation"][at]) if kind == "observation" else ""] if past else []
+                    cells = (arrays[f"{kind}_mean"][at], *arrays[f"{kind}_quantiles"][place, step, :, index])
+                    writer.writerow([series, times[step], kind, name, *observed, *map(_cell, cells), *ends])
     write_atomically(path, text.getvalue().encode())
 
 

@@ -6,9 +6,9 @@ import io
 import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
-import mido
 import numpy as np
 
 from mcfo.errors import InputError
@@ -133,11 +133,21 @@ _DRUMS = 9
 _MOST_MIDI_STEPS = 1_000_000
 
 
+def require_mido() -> ModuleType:
+    """The package that reads and writes MIDI files; where it is missing, says how to install it."""
+    try:
+        import mido
+    except ImportError:
+        raise InputError("MIDI files need the package mido: pip install 'mcfo[music]'.") from None
+    return mido
+
+
 def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
     """Read the piano-roll of a MIDI file, (steps, 88): all channels but the drums.
 
     Notes start and end at the nearest step, and sound for at least one step. The roll starts with the first note.
     """
+    mido = require_mido()
     try:
         file = mido.MidiFile(file=io.BytesIO(path.read_bytes()), clip=True)
     except OSError as error:
@@ -164,7 +174,7 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
     return roll
 
 
-def _notes(file: mido.MidiFile, path: Path, steps_per_tick: float) -> list[tuple[float, float, int]]:
+def _notes(file: Any, path: Path, steps_per_tick: float) -> list[tuple[float, float, int]]:
     """Return the start, the end and the number of each note, in steps."""
     notes = []
     for track in file.tracks:
@@ -195,6 +205,7 @@ def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beat
         raise InputError(f"A piano-roll has shape (steps, {KEYS}) and zeros and ones, but got shape {roll.shape}.")
     if not 1 <= steps_per_quarter <= _TICKS:
         raise InputError(f"A quarter note has from 1 to {_TICKS} steps, but got {steps_per_quarter}.")
+    mido = require_mido()
     # Whole ticks for each step, so that nothing drifts, for example with seven steps in a quarter note.
     ticks = _TICKS // steps_per_quarter
     padded = np.pad(roll.astype(np.int8), ((1, 1), (0, 0)))

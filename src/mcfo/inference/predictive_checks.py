@@ -29,6 +29,7 @@ class Checks(NamedTuple):
     """The result of [`predictive_checks`][].
 
     - `residuals`, `values`: for each series (steps, columns); NaN where nothing was observed.
+    - `predicted`: the means of the forecasts one step ahead, of the same shape.
     - `observed`: the statistics of the data, (statistics, columns); `simulated`: those of simulated data sets,
       (data sets, statistics, columns), with the same lengths and missing values.
     - `paths`: a few simulated series of the length of the first one, (paths, steps, columns).
@@ -36,6 +37,7 @@ class Checks(NamedTuple):
 
     residuals: list[np.ndarray]
     values: list[np.ndarray]
+    predicted: list[np.ndarray]
     observed: np.ndarray
     simulated: np.ndarray
     paths: np.ndarray
@@ -72,7 +74,9 @@ def predictive_checks(
     observed = statistics(np.where(known, np.asarray(batch.observations, float), np.nan))
     length = len(rolled.observations[0])
     paths = simulated[:_PATHS, 0, :length]
-    return Checks(residuals, rolled.observations, observed, statistics(np.where(known, simulated, np.nan)), paths)
+    predicted = [np.asarray(one.mean[:, 0]) for one in rolled.series]
+    repeated = statistics(np.where(known, simulated, np.nan))
+    return Checks(residuals, rolled.observations, predicted, observed, repeated, paths)
 
 
 def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
@@ -84,6 +88,7 @@ def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
             "lengths": np.array([len(one) for one in checks.residuals], np.int32),
             "residuals": np.concatenate(checks.residuals).astype(np.float32),
             "values": np.concatenate(checks.values),
+            "predicted": np.concatenate(checks.predicted).astype(np.float32),
             "observed": checks.observed,
             "simulated": checks.simulated,
             "paths": checks.paths,

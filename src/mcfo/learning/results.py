@@ -13,6 +13,7 @@ from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.smoothing import smooth
 from mcfo.learning.parameters import Modules, named_arrays
+from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -118,6 +119,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
         "seconds": round(fitted.seconds, 3),
         "selected": fitted.selected,
         "evaluated_on": fitted.evaluated_on,
+        "readable_fixed": readable_fixed(Modules(fitted.model, fitted.proposal), fitted.settings.fixed),
         "seeds": [
             {
                 "seed": one.seed,
@@ -127,6 +129,11 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                 "parameters": {
                     name: np.asarray(array).tolist()
                     for name, array in named_arrays(Modules(one.model, one.proposal)).items()
+                    if array.size <= _LISTED
+                },
+                "readable": {
+                    name: finite_lists(array)
+                    for name, array in readable_arrays(Modules(one.model, one.proposal)).items()
                     if array.size <= _LISTED
                 },
             }

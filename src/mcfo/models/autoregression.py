@@ -5,6 +5,8 @@ How models read times and inputs is here too.
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import equinox as eqx
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -60,6 +62,7 @@ class Autoregression(eqx.Module):
     level: Float[Array, " size"]
     atanh_persistence: Float[Array, " size"]
     log_scale: Float[Array, " size"]
+    readable: ClassVar = ("level", "persistence", "scale")
 
     def __init__(self, *, level: Numbers, persistence: Numbers, scale: Numbers):
         arrays = (jnp.asarray(value, float) for value in (level, persistence, scale))
@@ -153,6 +156,7 @@ class NegativeBinomialCounts(PoissonCounts):
     """
 
     log_concentration: Float[Array, " size"]
+    readable: ClassVar = ("log_intensity", "concentration", "input_weights")
 
     def __init__(self, *, concentration: Numbers = 10.0, **options):
         super().__init__(**options)
@@ -178,6 +182,7 @@ class Returns(eqx.Module):
     """
 
     log_excess_degrees: Float[Array, " size"] | None
+    readable: ClassVar = ("degrees",)
 
     def __init__(self, size: int, degrees: Numbers | None):
         if degrees is not None and is_known(degrees) and not bool(jnp.all(jnp.asarray(degrees, float) > 2)):
@@ -256,6 +261,7 @@ class LeveragedVolatility(Model):
     log_variance: Autoregression
     returns: Returns
     atanh_leverage: Float[Array, " size"]
+    readable: ClassVar = ("log_variance", "returns", "leverage")
     timed: bool = eqx.field(static=True)
 
     def __init__(

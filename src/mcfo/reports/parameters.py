@@ -1,4 +1,4 @@
-"""The learned parameters: small arrays entry by entry, long ones by size and spread."""
+"""The learned parameters: short arrays entry by entry, long ones by their size and spread."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mcfo.data.run_record import RunRecord, SeedRecord, number
 from mcfo.files import nested
-from mcfo.reports.folder import Run, SeedResult, number
-from mcfo.reports.page import Report
-from mcfo.reports.words import MISSING, listed, shape_in_words, shortened, significant
+from mcfo.reports.formatting import MISSING, listed, parameter_name, shape_text, shortened, significant
+from mcfo.reports.html import Report
 
 _SMALL = 16
 """Entries of an array that are shown one by one: a matrix of four by four is."""
@@ -20,14 +20,14 @@ _SEED_COLUMNS = 5
 
 
 class Parameter(NamedTuple):
-    """A parameter's values, one row a seed; None where the seeds' shapes differ or it is no array of numbers."""
+    """A parameter's values, one row for each seed; None where the seeds' shapes differ or it holds no numbers."""
 
     name: str
     values: np.ndarray | None
 
 
 def count_learned(config: dict[str, Any], module: str) -> int | None:
-    """How many numbers of the model or the proposal are learned; None where config.json does not say."""
+    """The number of learned numbers of the model or the proposal; None where config.json does not say."""
     shapes = nested(config, module, "parameters")
     if not isinstance(shapes, dict):
         return None
@@ -42,46 +42,86 @@ def count_learned(config: dict[str, Any], module: str) -> int | None:
 
 
 def is_fixed(config: dict[str, Any], name: str) -> bool:
-    """Whether a parameter, or what it is a part of, was held fixed."""
+    """Whether a stored parameter, or the module it belongs to, was held fixed."""
     sections = (nested(config, module, "fixed") for module in ("model", "proposal", "settings"))
-    paths = [path for found in sections if isinstance(found, list) for path in found if isinstance(path, str)]
+    paths = [path for fixed in sections if isinstance(fixed, list) for path in fixed if isinstance(path, str)]
     return any(name == path or name.startswith(f"{path}.") for path in paths)
 
 
-def add_parameters(report: Report, run: Run) -> None:
-    """The section about what was learned."""
-    learned = [parameter for parameter in _parameters(run.results) if not is_fixed(run.config, parameter.name)]
-    held = [parameter for parameter in _parameters(run.results) if is_fixed(run.config, parameter.name)]
-    if not learned and not held:
-        return
-    report.heading("Learned parameters")
-    entries, summarized = _split(learned)
+def readable_parameters(run: RunRecord) -> tuple[list[Parameter], list[Parameter]]:
+    """The parameters as people mean them, learned ones and fixed ones; as they are stored where a run has no others."""
+    if any(result.readable for result in run.results):
+        fixed = nested(run.ended, "readable_fixed")
+        held = {name for name in fixed if isinstance(name, str)} if isinstance(fixed, list) else set()
+        everything = _stacked(run.results, "readable")
+    else:
+        everything = _stacked(run.results, "parameters")
+        held = {parameter.name for parameter in everything if is_fixed(run.config, parameter.name)}
+    return (
+        [parameter for parameter in everything if parameter.name not in held],
+        [parameter for parameter in everything if parameter.name in held],
+    )
+
+
+def add_parameters(report: Report, run: RunRecord) -> None:
+    """The learned parameters of the model, entry by entry, and those that were held fixed."""
+    learned, held = readable_parameters(run)
+    entries, long = _split([parameter for parameter in learned if _of_model(parameter)])
     seeds = [result.seed for result in run.results]
     if entries:
-        _entry_table(report, entries, seeds)
-    if summarized:
-        _summary_table(report, summarized, len(seeds) > 1)
+        _add_entries(report, entries, seeds, _units(run))
+    if long:
+        names = listed(parameter_name(parameter.name) for parameter in long[:8])
+        more = f" and {len(long) - 8} more" if len(long) > 8 else ""
+        report.text(f"Arrays too long to show here: {names}{more}. Their sizes are further below.")
+    held = [parameter for parameter in held if _of_model(parameter)]
     if held:
-        report.text(f"Held fixed: {listed(_fixed_in_words(parameter) for parameter in held)}.")
-    report.text("Every array, in full precision, is in model.npz.")
+        report.text(f"Held fixed: {listed(_fixed_text(parameter) for parameter in held)}.")
+    if not entries and not long:
+        report.text("No parameter of the model was learned.")
 
 
-def _parameters(results: list[SeedResult]) -> list[Parameter]:
-    names = dict.fromkeys(name for result in results for name in result.parameters)
-    found = []
-    for name in names:
-        arrays = [_array(result.parameters.get(name)) for result in results]
+def add_other_arrays(report: Report, run: RunRecord) -> None:
+    """The parameters of the proposal, and the long arrays of both."""
+    learned, _ = readable_parameters(run)
+    _, long = _split([parameter for parameter in learned if _of_model(parameter)])
+    entries, further = _split([parameter for parameter in learned if not _of_model(parameter)])
+    if entries:
+        _add_entries(report, entries, [result.seed for result in run.results], "")
+    if long or further:
+        _add_summaries(report, long + further, len(run.results) > 1)
+    report.text("Every array, as it is stored and in full precision, is in model.npz.")
+
+
+def _units(run: RunRecord) -> str:
+    columns = f" ({listed(shortened(name, 40) for name in run.columns)})" if 0 < len(run.columns) <= 8 else ""
+    noise = "unit of time" if number(nested(run.config, "data", "unit")) else "step"
+    return (
+        f" Levels, offsets and standard deviations have the units of the data{columns}, those of logarithms none; "
+        f"noise is per {noise}."
+    )
+
+
+def _of_model(parameter: Parameter) -> bool:
+    return not parameter.name.startswith("proposal.")
+
+
+def _stacked(results: list[SeedRecord], field: str) -> list[Parameter]:
+    by_seed = [getattr(result, field) for result in results]
+    parameters = []
+    for name in dict.fromkeys(name for values in by_seed for name in values):
+        arrays = [_array(values.get(name)) for values in by_seed]
         shapes = {None if array is None else array.shape for array in arrays}
         same = len(shapes) == 1 and None not in shapes
-        found.append(Parameter(name, np.stack([array for array in arrays if array is not None]) if same else None))
-    return found
+        parameters.append(Parameter(name, np.stack([array for array in arrays if array is not None]) if same else None))
+    return parameters
 
 
 def _array(value: Any) -> np.ndarray | None:
     """Nested lists of one shape as an array, NaN where there is no number."""
     if not isinstance(value, list):
-        found = number(value)
-        return np.array(np.nan if found is None else found) if value is None or found is not None else None
+        result = number(value)
+        return np.array(np.nan if result is None else result) if value is None or result is not None else None
     parts = [_array(part) for part in value]
     shapes = {None if part is None else part.shape for part in parts}
     if None in shapes or len(shapes) > 1:
@@ -91,18 +131,32 @@ def _array(value: Any) -> np.ndarray | None:
 
 def _split(parameters: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:
     """Those shown entry by entry, and the others."""
-    entries, summarized, rows = [], [], 0
+    entries, long, rows = [], [], 0
     for parameter in parameters:
         size = 0 if parameter.values is None else parameter.values[0].size
         if 0 < size <= _SMALL and rows + size <= _ROWS:
             entries.append(parameter)
             rows += size
         else:
-            summarized.append(parameter)
-    return entries, summarized
+            long.append(parameter)
+    return entries, long
 
 
-def _entry_table(report: Report, parameters: list[Parameter], seeds: list[int]) -> None:
+def _add_entries(report: Report, parameters: list[Parameter], seeds: list[int], units: str) -> None:
+    about = "mean and standard deviation over the seeds" if len(seeds) > 1 else "at the end of the run"
+    indexed = any(values is not None and values[0].size > 1 for _, values in parameters)
+    caption = f"Learned parameters, {about}.{units}{' Indices count from zero.' if indexed else ''}"
+    report.table(*_entry_rows(parameters, seeds), caption=caption, words={0})
+
+
+def model_rows(run: RunRecord) -> tuple[list[str], list[list[str]]]:
+    """Header and rows of the learned parameters of the model that are short enough to be shown."""
+    learned, _ = readable_parameters(run)
+    entries, _ = _split([parameter for parameter in learned if _of_model(parameter)])
+    return _entry_rows(entries, [result.seed for result in run.results])
+
+
+def _entry_rows(parameters: list[Parameter], seeds: list[int]) -> tuple[list[str], list[list[str]]]:
     several = len(seeds) > 1
     shown = seeds if 1 < len(seeds) <= _SEED_COLUMNS else []
     header = ["parameter", *(["mean", "spread"] if several else ["value"]), *(f"seed {seed}" for seed in shown)]
@@ -111,47 +165,34 @@ def _entry_table(report: Report, parameters: list[Parameter], seeds: list[int]) 
         assert values is not None
         for index in np.ndindex(values.shape[1:]):
             entry = values[(slice(None), *index)]
-            label = shortened(name, 60) + (f"[{', '.join(map(str, index))}]" if index else "")
+            label = parameter_name(name) + (f" [{', '.join(map(str, index))}]" if values[0].size > 1 else "")
             spread = [_shown(np.std(entry, ddof=1), 2)] if several else []
-            rows.append(
-                [label, _shown(np.mean(entry)), *spread, *(_shown(entry[place]) for place in range(len(shown)))]
-            )
-    several_words = "mean and standard deviation over the seeds" if several else "as the run ended"
-    report.table(header, rows, caption=f"Learned parameters, {several_words}. Indices count from zero.")
+            rows.append([label, _shown(np.mean(entry)), *spread, *(_shown(value) for value in entry[: len(shown)])])
+    return header, rows
 
 
-def _summary_table(report: Report, parameters: list[Parameter], several: bool) -> None:
-    about_seeds = (
-        " and seeds. Spread: the root mean square over the entries of their standard deviation over the seeds."
-    )
+def _add_summaries(report: Report, parameters: list[Parameter], several: bool) -> None:
     rows = []
     for name, values in parameters:
         if values is None or not values.size:
-            what = "not numbers of one shape" if values is None else shape_in_words(values.shape[1:])
-            rows.append([shortened(name, 60), what, *[MISSING] * (4 if several else 3)])
+            what = "not numbers of one shape" if values is None else shape_text(values.shape[1:])
+            rows.append([parameter_name(name), what, *[MISSING] * (4 if several else 3)])
             continue
         one = values.reshape(len(values), -1)
         spread = [_shown(np.sqrt(np.mean(np.var(one, axis=0, ddof=1))), 2)] if several else []
-        rows.append(
-            [
-                shortened(name, 60),
-                shape_in_words(values.shape[1:]),
-                _shown(one.mean()),
-                _shown(np.sqrt(np.mean(one**2))),
-                _shown(np.abs(one).max()),
-                *spread,
-            ]
-        )
+        sizes = (_shown(one.mean()), _shown(np.sqrt(np.mean(one**2))), _shown(np.abs(one).max()))
+        rows.append([parameter_name(name), shape_text(values.shape[1:]), *sizes, *spread])
+    seeds = " and seeds. Spread: the root mean square over the entries of their standard deviation over the seeds"
     report.table(
         ["parameter", "shape", "mean entry", "root mean square", "largest size", *(["spread"] if several else [])],
         rows,
-        caption="Arrays that are too long to show entry by entry: over all entries" + (about_seeds if several else "."),
-        words={1},
+        caption=f"Arrays too long to show entry by entry: over all entries{seeds if several else ''}.",
+        words={0, 1},
     )
 
 
-def _fixed_in_words(parameter: Parameter) -> str:
-    name, values = shortened(parameter.name, 60), parameter.values
+def _fixed_text(parameter: Parameter) -> str:
+    name, values = parameter_name(parameter.name), parameter.values
     if values is None or not 0 < values[0].size <= 4:
         return name
     return f"{name} = {', '.join(_shown(value) for value in values[0].ravel())}"

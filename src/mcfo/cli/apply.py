@@ -1,0 +1,306 @@
+"""`mcfo filter`, `mcfo smooth`, `mcfo forecast`: a learned model applied to the series in a file."""
+
+from pathlib import Path
+from typing import Annotated, Any, NamedTuple
+
+from mcfo.cli import options as opt
+from mcfo.cli.options import Outputs, build_table, exists, fail, messages, read_levels, refusing, table_columns, written
+from mcfo.errors import InputError, nearest
+
+_DRAWS = 100
+_ROWS = 20
+"""Series that a table shows."""
+
+Out = Annotated[Path | None, opt.main("Write the numbers into this .nc (NetCDF) or .csv file; it must not exist yet.")]
+Draws = Annotated[
+    int | None,
+    opt.sampling(
+        f"Draws saved in a .nc file for ArviZ beside the summaries; {_DRAWS} by default, none of images.",
+        min=0,
+        max=100_000,
+    ),
+]
+
+
+def filter(  # the name of the command
+    run: opt.RunFolder,
+    data: opt.Data,
+    out: Out = None,
+    plot: opt.Plot = None,
+    only: opt.Only = None,
+    particles: opt.Particles = 1000,
+    quantiles: opt.Quantiles = None,
+    draws: Draws = None,
+    seed: opt.Seed = 0,
+    run_seed: opt.RunSeed = None,
+    model: opt.OwnModel = None,
+    proposal: opt.OwnProposal = None,
+    columns: opt.Columns = None,
+    series: opt.SeriesColumn = None,
+    time: opt.TimeColumn = None,
+) -> None:
+    """Find the states of the series in a file, each given the observations up to it.
+
+    Also predicts each observation from those before. Means, quantiles, effective sample size, log-likelihood.
+    """
+    options = {"particles": particles, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    outputs = Outputs(out, plot)
+    outputs.check("the numbers", (".nc", ".csv"))
+    exists(run)
+    with messages():
+        asked = table_columns(columns, series, time)
+        applied = open_run(run, data, asked, (model, proposal), only, run_seed, outputs=outputs)
+        _find_states("filter", applied, options, outputs)
+
+
+def smooth(
+    run: opt.RunFolder,
+    data: opt.Data,
+    out: Out = None,
+    plot: opt.Plot = None,
+    only: opt.Only = None,
+    particles: opt.Particles = 1000,
+    paths: Annotated[int, opt.sampling("Paths that are drawn backwards in time.", min=2, max=100_000)] = 500,
+    quantiles: opt.Quantiles = None,
+    draws: Draws = None,
+    seed: opt.Seed = 0,
+    run_seed: opt.RunSeed = None,
+    model: opt.OwnModel = None,
+    proposal: opt.OwnProposal = None,
+    columns: opt.Columns = None,
+    series: opt.SeriesColumn = None,
+    time: opt.TimeColumn = None,
+) -> None:
+    """Find the states of the series in a file, each given the whole series, and fill the gaps.
+
+    Means, quantiles, effective sample size, log-likelihood.
+    """
+    options = {"particles": particles, "paths": paths, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    if draws is not None and draws > paths:
+        fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
+    outputs = Outputs(out, plot)
+    outputs.check("the numbers", (".nc", ".csv"))
+    exists(run)
+    with messages():
+        asked = table_columns(columns, series, time)
+        applied = open_run(run, data, asked, (model, proposal), only, run_seed, outputs=outputs)
+        _find_states("smooth", applied, options, outputs)
+
+
+def forecast(
+    run: opt.RunFolder,
+    data: Annotated[
+        Path, opt.main("The series: CSV with a header, Parquet, NetCDF or NPZ; a piece of music also as .mid.")
+    ],
+    steps: Annotated[int, opt.main("Steps after the last observation.", min=1, max=100_000)] = 20,
+    out: Annotated[
+        Path | None, opt.main("Write means and quantiles into this .csv, .npz or .nc file; it must not exist yet.")
+    ] = None,
+    plot: opt.Plot = None,
+    only: opt.Only = None,
+    particles: opt.Particles = 1000,
+    draws: Annotated[int, opt.sampling("Futures that are drawn for each series.", min=2, max=100_000)] = 200,
+    quantiles: opt.Quantiles = None,
+    midi: Annotated[
+        Path | None,
+        opt.output(
+            "Write one piece, followed by one of its drawn futures, as music into this .mid file; it must not "
+            "exist yet."
+        ),
+    ] = None,
+    steps_per_quarter: opt.StepsPerQuarter = 2,
+    seed: opt.Seed = 0,
+    run_seed: opt.RunSeed = None,
+    model: opt.OwnModel = None,
+    proposal: opt.OwnProposal = None,
+    columns: opt.Columns = None,
+    series: opt.SeriesColumn = None,
+    time: opt.TimeColumn = None,
+    future: opt.Future = None,
+) -> None:
+    """Forecast the series in a file: means and quantiles, a figure, a piece of music that continues."""
+    outputs = Outputs(out, plot, () if midi is None else (midi,))
+    outputs.check("the numbers", (".csv", ".npz", ".nc"), music=True)
+    options = {"particles": particles, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    exists(run)
+    with messages():
+        asked = table_columns(columns, series, time)
+        piece = _read_piece(data, asked, steps_per_quarter)
+        applied = open_run(run, data, asked, (model, proposal), only, run_seed, table=piece, outputs=outputs)
+        _forecast(applied, steps, future, options, outputs, steps_per_quarter)
+
+
+class Applied(NamedTuple):
+    """A run, one of its seeds, and the chosen series of a table."""
+
+    run: Path
+    data: Path
+    table: Any
+    saved: Any
+    learned: Any
+    chosen: Any
+
+
+def open_run(
+    run: Path,
+    data: Path,
+    columns: dict[str, Any],
+    own: tuple[str | None, str | None],
+    only: list[str] | None = None,
+    run_seed: int | None = None,
+    *,
+    table: Any = None,
+    outputs: Outputs | None = None,
+) -> Applied:
+    """Reads the series as the run wants them, loads the run and chooses a seed.
+
+    **Arguments:**
+
+    - `own`: where the user's own model and proposal are.
+    - `only`: the names of the series; all of them if it is None.
+    - `table`: what was read already.
+    - `outputs`: refused before the run is loaded where the series cannot be written so.
+    """
+    from mcfo.data.run_columns import read_for_run
+    from mcfo.inference.datasets import NamedSeries
+    from mcfo.learning.saved_runs import load_run
+
+    table = read_for_run(run, data, **columns) if table is None else table
+    for name in only or []:
+        if name not in table.names:
+            raise InputError(f"{data} has no series {name!r}. {nearest(name, table.names)}")
+    indices = [index for index, name in enumerate(table.names) if only is None or name in only]
+    chosen = NamedSeries(
+        [table.series_list[index] for index in indices],
+        [table.names[index] for index in indices],
+        table.columns,
+        None if table.moments is None else [table.moments[index] for index in indices],
+    )
+    if outputs is not None and outputs.midi and len(indices) > 1:
+        raise InputError(
+            f"--midi is for one piece, but there are {len(indices)}. Choose one: --only {chosen.names[0]}."
+        )
+    if outputs is not None:
+        outputs.check_film(table.image)
+        outputs.check_music(chosen.series_list[0].values(), str(data))
+    saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
+    return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
+
+
+def _find_states(task: str, applied: Applied, options: dict[str, Any], outputs: Outputs) -> None:
+    import numpy as np
+    from rich.console import Console
+    from rich.progress import track
+
+    from mcfo.data.export import write_summaries
+    from mcfo.inference.datasets import write_netcdf
+    from mcfo.reports.series_plots import draw_states
+
+    console, image = Console(), applied.table.image
+    if options["draws"] is None:
+        saves = outputs.ends_in(".nc") and image is None
+        options["draws"] = min(_DRAWS, options.get("paths", _DRAWS)) if saves else 0
+    with refusing(f"The model in {applied.run} cannot {task} {applied.data}"):
+        dataset = getattr(applied.learned, task)(
+            applied.chosen,
+            progress=lambda indices: track(indices, f"{task.capitalize()}ing", console=console, transient=True),
+            **options,
+        )
+    dataset.attrs |= _origin(applied)
+    console.print(_states_table(dataset, task))
+    _warn_of_loss(dataset["series"].values, np.isfinite(dataset["log_evidence"].values), console)
+    if outputs.out is not None:
+        with written("Numbers", outputs.out, "--out", console):
+            (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
+    if outputs.plot is not None:
+        with written("Figure", outputs.plot, "--plot", console):
+            draw_states(outputs.plot, dataset, image)
+
+
+def _origin(applied: Applied) -> dict[str, Any]:
+    return {"run": str(applied.run), "data": str(applied.data), "run_seed": applied.learned.seed}
+
+
+def _states_table(dataset: Any, task: str) -> Any:
+    """A row for each series, as many as a screen holds."""
+    import numpy as np
+
+    rows = []
+    for index, name in enumerate(dataset["series"].values):
+        one = dataset.isel(series=index)
+        steps = int(one["length"])
+        ess, missing = one["ess"].values[:steps], int(np.isnan(one["observation"].values[:steps]).sum())
+        numbers = (f"{float(one['log_evidence']):.3f}", f"{ess.mean():.1f}", f"{ess.min():.1f}")
+        rows.append([str(name), str(steps), str(missing), *numbers])
+    header = ("series", "steps", "missing", "log-likelihood", "mean ESS", "lowest ESS")
+    title = f"{task} with {dataset.attrs['particles']} particles"
+    return build_table(header, rows, most=_ROWS, title=title)
+
+
+def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:
+    lost = [str(name) for name, whole in zip(names, finite, strict=True) if not whole]
+    if lost:
+        more = ", ..." if len(lost) > 5 else ""
+        text = f"The filter lost series {', '.join(lost[:5])}{more}: what follows the loss means little."
+        console.print(f"{text} Use more particles.", style="yellow", markup=False)
+
+
+def _read_piece(data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
+    """The piece in a MIDI file; None for other files."""
+    from mcfo.data.music_files import MIDI, read_piece
+
+    if data.suffix.lower() not in MIDI:
+        return None
+    if any(columns.values()):
+        raise InputError(f"--columns, --series and --time are about CSV files. Leave them out for {data}.")
+    return read_piece(data, steps_per_quarter=steps_per_quarter)
+
+
+def _forecast(
+    applied: Applied, steps: int, future: Path | None, options: dict[str, Any], outputs: Outputs, per_quarter: int
+) -> None:
+    import numpy as np
+    import xarray
+    from rich.console import Console
+    from rich.progress import track
+
+    from mcfo.data.export import write_forecast_arrays, write_summaries
+    from mcfo.data.piano_rolls import write_midi
+    from mcfo.data.run_columns import coming_inputs, read_future
+    from mcfo.inference.datasets import write_netcdf
+    from mcfo.reports.series_plots import draw_forecasts
+
+    console, chosen = Console(), applied.chosen
+    known = applied.saved.inputs
+    coming = read_future(future, applied.run, known)
+    inputs = [coming_inputs(known, steps, coming, name) for name in chosen.names]
+    # Padded to one length, so that one program serves all series; each has inputs of its own.
+    longest = max(series.steps for series in chosen.series_list)
+    results = []
+    with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
+        for index in track(range(len(inputs)), "Forecasting", console=console, transient=True):
+            one = chosen._replace(
+                series_list=[chosen.series_list[index].pad(longest)], names=[chosen.names[index]], moments=None
+            )
+            result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
+            # Only a NetCDF file has room for all draws; one is drawn or heard.
+            results.append(result if outputs.ends_in(".nc") else result.isel(particle=slice(0, 1)))
+    dataset: Any = xarray.concat(results, "series", data_vars="all")
+    dataset.attrs |= _origin(applied)
+    past = [series.values() for series in chosen.series_list]
+    drawn = dataset["observation_draws"].values[:, :, 0]
+    outputs.check_music(drawn[0], f"the model in {applied.run}")
+    _warn_of_loss(chosen.names, dataset["finite"].values, console)
+    if outputs.out is not None:
+        with written("Forecasts", outputs.out, "--out", console):
+            if outputs.ends_in(".npz"):
+                write_forecast_arrays(outputs.out, dataset, applied.table.image)
+            else:
+                (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
+    if outputs.plot is not None:
+        with written("Figure", outputs.plot, "--plot", console):
+            draw_forecasts(outputs.plot, dataset, past, applied.table.image)
+    for path in outputs.midi:
+        with written("Music", path, "--midi", console):
+            # What is missing is silent.
+            write_midi(path, np.nan_to_num(np.concatenate([past[0], drawn[0]])), steps_per_quarter=per_quarter)

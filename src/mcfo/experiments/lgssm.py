@@ -1,0 +1,336 @@
+"""`mcfo reproduce lgssm`: the paper's figures 2, 7, 8 and 9, learning linear Gaussian models beside the optimum."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+
+from mcfo.experiments.jobs import Job, Share
+from mcfo.experiments.lgssm_figures import draw_figures
+from mcfo.experiments.lgssm_problem import (
+    EMISSION_VARIANCE,
+    FIXED,
+    PHI,
+    START,
+    THETA,
+    TRUTH,
+    Preset,
+    Problem,
+    build_problem,
+    parameters,
+)
+from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows, seed_curves
+from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
+from mcfo.learning.fit import fit
+from mcfo.objectives.objective import Objective
+from mcfo.proposals.base import Bootstrap
+from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.smc.pimh import PIMH
+
+LEVELS = (0.95, 0.99)
+"""Shares of K that the effective sample size is timed to."""
+NEAR, NEAR_NLL = 0.02, 0.01
+"""Distances that count as having arrived: of theta, phi_3 and phi_4, and of the NLL."""
+_JUDGED = (*THETA, "phi_3", "phi_4")
+_FINE, _COARSE = 500, 100
+"""results.csv has every line up to the former step, then those at multiples of the latter and of the last tenth."""
+_CURVES = {
+    name: name for name in (*THETA, *PHI, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
+} | {
+    "test_nll_per_step": "validation_nll_per_step",
+    "test_ess": "validation_ess",
+    "exact_nll_per_step": "exact_nll_per_step",
+}
+
+
+class Prepared(NamedTuple):
+    """The problem, and the optimum evaluated on all test series (`ideal`) and on the watched ones."""
+
+    problem: Problem
+    ideal: Evaluation
+    watched: Evaluation
+
+
+class Lgssm(Study):
+    """Learning a scalar linear Gaussian model and its affine proposal."""
+
+    name = "lgssm"
+    title = "Learning linear Gaussian models"
+    presets: ClassVar = {
+        "quick": Preset(),
+        "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
+    }
+
+    def settings(self) -> dict[str, Any]:
+        start = {"theta": START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0}
+        return {"truth": TRUTH, "start": start, "emission_variance": EMISSION_VARIANCE, "fixed": FIXED,
+                "optimizer": "adam"}  # fmt: skip
+
+    def evaluated(self, model: Any, proposal: Any, series: Any) -> Evaluation:
+        """All evaluations use the same random numbers."""
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        return evaluate(model, proposal, series, particles=self.size.evaluation_particles, key=key)
+
+    def prepare(self) -> Prepared:
+        size = self.size
+        problem = build_problem(
+            series=size.series, test_series=size.test_series, watched=size.watched, steps=size.length, seed=self.seed
+        )
+        best = AffineGaussian.optimal(problem.truth)
+        return Prepared(
+            problem,
+            self.evaluated(problem.truth, best, problem.test),
+            self.evaluated(problem.truth, best, problem.watched),
+        )
+
+    def jobs(self, problem: Prepared) -> dict[str, Job]:
+        return {
+            f"{method}-{particles}": Job(_cost(objective), self._learner(problem.problem, method, particles, objective))
+            for (method, particles), objective in self.size.objectives().items()
+        }
+
+    def _learner(
+        self, problem: Problem, method: str, particles: int, objective: Objective
+    ) -> Callable[[Path, Share], list[Run]]:
+        """One method, all seeds in one program, and what it learned, evaluated on all test series."""
+        size = self.size
+        learns_proposal = objective.phi is not None
+
+        def watch(model: Any, proposal: Any) -> dict[str, Any]:
+            return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
+
+        def learn(path: Path, share: Share) -> list[Run]:
+            fitted = fit(
+                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train,
+                objective=objective, validation=problem.watched, out=path, resume=True, watch=watch, listener=share,
+                steps=size.steps, batch=size.batch, seeds=size.seeds, learning_rate=size.learning_rate,
+                fixed=tuple(name for name in FIXED if learns_proposal or name.startswith("model")),
+                log_every=size.log_every, evaluate_every=size.log_every,
+                evaluation_particles=size.evaluation_particles, select="average", devices=1,
+            )  # fmt: skip
+            runs = []
+            for one in fitted.seeds:
+                tested = self.evaluated(one.model, one.proposal, problem.test)
+                numbers = {
+                    **parameters(one.model, one.proposal),
+                    "ess": tested.ess,
+                    "nll_per_step": tested.nll_per_step,
+                    "exact_nll_per_step": math.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step,
+                    "skipped": one.skipped,
+                }
+                lines = [line for line in fitted.metrics if line["seed"] == one.seed]
+                arrays = {name: np.array([float(value)]) for name, value in numbers.items()}
+                seconds = fitted.seconds / len(size.seeds)
+                runs.append(
+                    Run(method, particles, one.seed, lines, arrays, one.skipped, seconds, details=tested.collapsed)
+                )
+            return runs
+
+        return learn
+
+    def outcomes(self, problem: Prepared, results: dict[str, list[Run]]) -> LgssmOutcomes:
+        return LgssmOutcomes([run for runs in results.values() for run in runs], problem, self.size)
+
+
+def _cost(objective: Objective) -> float:
+    """Seconds a thousand steps take, about: a filter of a hundred particles and a start."""
+    sampler = objective.theta.sampler
+    sweeps = sampler.sweeps + 2 if isinstance(sampler, PIMH) else 1
+    return 5.0 + 0.03 * sampler.particles * sweeps
+
+
+class LgssmOutcomes(LearningOutcomes):
+    """Where each method ends, beside the exact optimum."""
+
+    shown = ("method", "K", "ESS", "exact NLL", "theta_1", "theta_2", "phi_4", "95%", "99%")
+    columns: ClassVar[dict[str, Column]] = {
+        "ess": Column("ESS", 2, 1),
+        "exact_nll_per_step": Column("exact NLL", 4, 1),
+        **{name: Column(name, 3, 1) for name in (*THETA, *PHI)},
+        **{f"steps_to_ess_{share:.2f}": Column(f"{share:.0%}", 0) for share in LEVELS},
+        "seconds": Column("seconds", 0),
+    }
+
+    def __init__(self, runs: list[Run], prepared: Prepared, size: Preset):
+        super().__init__(runs)
+        self.optimum, self.ideal, self.watched = prepared.problem.optimum, prepared.ideal, prepared.watched
+        self.size = size
+        ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
+        self.exact: dict[str, Any] = {**self.optimum, **ideal}
+        self.targets = self.exact
+
+    def steps_to(self, cell: Cell, share: float) -> float:
+        """The first evaluation at which the effective sample size, its mean over the seeds, is at least that share of
+        the particles; infinite if it never is. A seed without one, after a collapse, keeps the mean from it."""
+        steps, ess = seed_curves(self.at(cell), "validation_ess")
+        reached = np.flatnonzero(ess.mean(0) >= share * self.ideal.particles) if len(steps) else []
+        return float(steps[reached[0]]) if len(reached) else math.inf
+
+    def worst(self, cell: Cell, metrics: tuple[str, ...]) -> float:
+        """The largest distance from the optimum over the seeds."""
+        exact = {**self.exact, "nll_per_step": self.ideal.exact_nll_per_step}
+        return max(float(np.max(np.abs(self.of(cell, name).values - exact[name]))) for name in metrics)
+
+    def arrived(self, cell: Cell) -> bool:
+        """Whether every seed ends near theta*, the optimal phi_3 and phi_4 and the exact NLL, with a good proposal."""
+        likely = self.worst(cell, ("exact_nll_per_step", "nll_per_step")) <= NEAR_NLL
+        good = self.of(cell, "ess").values.min() >= LEVELS[0] * self.ideal.particles
+        return bool(self.worst(cell, _JUDGED) <= NEAR and likely and good)
+
+    def files(self) -> Any:
+        return {
+            "results.csv": (LearningRow._fields, [*self._rows(), *self._reference_rows()]),
+            "summary.csv": (SummaryRow._fields, [row for _, row in self.summary_rows()]),
+        }
+
+    def _rows(self) -> Iterator[LearningRow]:
+        """The curves, thinned in the middle; and, as `averaged_...` at the last step, what the parameters averaged over
+        the last tenth give on all test series."""
+        for cell in self.cells:
+            runs = self.at(cell)
+            last = max(line["step"] for line in runs[0].lines)
+            for row in curve_rows(runs, _CURVES):
+                if not (_FINE < row.step <= 0.9 * last and row.step % _COARSE):
+                    yield row
+            for metric in runs[0].numbers:
+                for run in runs:
+                    value = float(run.numbers[metric][0])
+                    yield LearningRow(run.method, run.particles, run.seed, last, f"averaged_{metric}", value)
+
+    def _reference_rows(self) -> list[LearningRow]:
+        """The exact values beside the curves (on the watched series) and beside the averages (on all)."""
+        values: dict[str, Any] = {
+            **self.optimum,
+            "test_ess": self.watched.ess,
+            "exact_nll_per_step": self.watched.exact_nll_per_step,
+            "averaged_ess": self.ideal.ess,
+            "averaged_exact_nll_per_step": self.ideal.exact_nll_per_step,
+        }
+        return [LearningRow("exact", self.ideal.particles, 0, 0, name, value) for name, value in values.items()]
+
+    def extras(self, cell: Cell) -> dict[str, float]:
+        reached = {f"steps_to_ess_{share:.2f}": self.steps_to(cell, share) for share in LEVELS}
+        return {**reached, "seconds": sum(run.seconds for run in self.at(cell))}
+
+    def references(self) -> list[tuple[str, SummaryRow]]:
+        return [("", SummaryRow("exact", self.ideal.particles, *number, math.nan, 0)) for number in self.exact.items()]
+
+    def claims(self) -> list[Claim]:
+        def at(method: str) -> Cell:
+            return "", method, self.size.main
+
+        def ess(method: str) -> Any:
+            return self.of(at(method), "ess")
+
+        where = f"K = {self.size.main}"
+        have = {method for _, method, count in self.cells if count == self.size.main}
+        found = []
+        for method in ("mcfo-smc", "nasmc", "aesmc"):
+            if method in have:
+                wanted = method != "aesmc"
+                text = f"{method} {'converges to' if wanted else 'does not reach'} the exact optimum"
+                test = f"theta, phi_3, phi_4 within {NEAR}, NLL {NEAR_NLL}, ESS {LEVELS[0]:.0%}"
+                worst = self.worst(at(method), _JUDGED)
+                found.append(stated(text, self.arrived(at(method)) == wanted, worst, test, setting=where))
+        for method in ("mcfo-smc", "nasmc"):
+            for other in ("aesmc", "iwae", "bootstrap"):
+                if {method, other} <= have:
+                    found.append(compared(f"ESS of {method} above {other}'s", ess(method), ess(other), setting=where))
+        for method in ("iwae", "bootstrap"):
+            if method in have:
+                off, test = self.worst(at(method), THETA), f"a seed more than {NEAR} off"
+                found.append(stated(f"{method} fails to reach theta", off > NEAR, off, test, setting=where))
+        if {"aesmc", "mcfo-smc"} <= have:
+            nll = [self.of(at(method), "exact_nll_per_step").mean for method in ("aesmc", "mcfo-smc")]
+            found.append(at_most("NLL of aesmc like mcfo-smc's", abs(nll[0] - nll[1]), NEAR_NLL, setting=where))
+        for method, source in (("nasmc", "paper"), ("mcfo-dreg", "ours")):
+            for share in LEVELS if {method, "mcfo-smc"} <= have else ():
+                ours, theirs = (self.steps_to(at(one), share) for one in (method, "mcfo-smc"))
+                # The paper says faster; of DReG we want no more than that it costs nothing.
+                holds = ours < theirs or (source == "ours" and ours == theirs < math.inf)
+                text = f"{method} has {share:.0%} ESS {'before' if source == 'paper' else 'no later than'} mcfo-smc"
+                test = f"steps: {_steps(ours)}, {_steps(theirs)}"
+                gap = ours - theirs if min(ours, theirs) < math.inf else math.nan
+                found.append(stated(text, holds, gap, test, setting=where, source=source))
+        if "mcfo-fisher" in have:
+            off = self.worst(at("mcfo-fisher"), THETA)
+            found.append(at_most("mcfo-fisher reaches theta", off, NEAR, setting=where, source="ours"))
+        return [*found, *self._pimh_claims(), *self._particle_claims()]
+
+    def _pimh_claims(self) -> list[Claim]:
+        def overshoot(cell: Cell) -> float:
+            steps, values = seed_curves(self.at(cell), "theta_2")
+            early = steps <= max(steps[0], steps[-1] / 3)
+            return float(np.max(values.mean(0)[early]) - self.optimum["theta_2"])
+
+        where, smc = f"K = {self.size.pimh_particles}", ("", "mcfo-smc", self.size.pimh_particles)
+        pimh = [cell for cell in self.cells if cell[1].startswith("mcfo-pimh")]
+        found = []
+        for cell in pimh if smc in self.cells else ():
+            gap = overshoot(cell) - overshoot(smc)
+            text = f"{cell[1]} overshoots theta_2 less than mcfo-smc"
+            found.append(stated(text, gap < 0, gap, "mean over the seeds, first third of the steps", setting=where))
+        if len(pimh) > 1:
+            gap = abs(self.of(pimh[-1], "ess").mean - self.of(pimh[0], "ess").mean)
+            limit = (1 - LEVELS[1]) * self.ideal.particles
+            found.append(at_most("more sweeps change the ESS little", gap, limit, setting=where))
+        return found
+
+    def _particle_claims(self) -> list[Claim]:
+        several = sorted((cell for cell in self.cells if cell[1] == "mcfo-smc"), key=lambda cell: cell[2])
+        if len(several) < 2:
+            return []
+        few, many = several[0], several[-1]
+        where = f"K = {few[2]} to {many[2]}, mcfo-smc"
+        nearer = self.worst(many, THETA) - self.worst(few, THETA)
+        later = self.steps_to(many, LEVELS[0]) - self.steps_to(few, LEVELS[0])
+        test = f"largest distance falls, by less than {NEAR}"
+        slower = None if math.isnan(later) else later > 0
+        return [
+            stated("more particles help theta marginally", -NEAR < nearer < 0, nearer, test, setting=where),
+            stated("more particles make phi slower", slower, later, f"steps to {LEVELS[0]:.0%}", setting=where),
+        ]
+
+    def figures(self, folder: Path) -> list[Figure]:
+        return draw_figures(folder, self.runs, self.optimum, self.watched, self.size)
+
+    def warnings(self) -> list[str]:
+        collapsed = list(dict.fromkeys(run.method for run in self.runs if run.details))
+        text = f"The filter collapsed on test series with what was learned by {', '.join(collapsed)}."
+        return [*super().warnings(), *([text] if collapsed else [])]
+
+    def text(self) -> list[str]:
+        size = self.size
+        return [
+            f"A scalar model z_t = θ_1 z_t-1 + N(0, 1), x_t = θ_2 z_t + N(0, 0.01) with θ = {TRUTH} is learned from "
+            f"{size.series} series of {size.length} steps, together with its affine proposal. The exact optimum is "
+            "known, so every curve has its end beside it.",
+            f"The paper leaves T, the batch size and the start open. Here, for all methods: T = {size.length}, batches "
+            f"of {size.batch} series, {size.steps} steps of Adam with a rate of {size.learning_rate}, "
+            f"{len(size.seeds)} seeds, start at θ = {START} and at a proposal that takes x_t for z_t "
+            "(φ_1 = φ_4 = 1, the others 0). The variances are fixed, those of the proposal at their optimum. Runs are "
+            f"followed on {size.watched} of {size.test_series} test series and evaluated on all.",
+        ]
+
+    def tables(self) -> list[TextTable]:
+        caption = (
+            "Where each method ends: mean ± standard deviation over the seeds, parameters averaged over the last tenth "
+            f"of the steps. ESS: of {self.size.evaluation_particles} particles, resampled before every step, on all "
+            "test series. Exact NLL: per step, by the Kalman filter. 95%, 99%: steps until the ESS, followed while "
+            "learning, reaches that share of K. Bold: the nearest to the exact optimum, which is the last row."
+        )
+        return [self.method_table(caption)]
+
+
+def _steps(steps: float) -> str:
+    return "never" if math.isinf(steps) else f"{steps:.0f}"
+
+
+STUDY = Lgssm

@@ -1,0 +1,145 @@
+"""The paper's learning problem: a scalar linear Gaussian model, where to start, where to arrive, what is compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from mcfo.models.base import simulate
+from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.objectives.named import aesmc, bootstrap, iwae, mcfo, nasmc
+from mcfo.objectives.objective import Objective
+from mcfo.proposals.base import Proposal
+from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.series import Series
+
+THETA = ("theta_1", "theta_2")
+PHI = ("phi_1", "phi_2", "phi_3", "phi_4", "phi_5")
+TRUTH = (0.9, 1.2)
+START = (0.5, 1.0)
+EMISSION_VARIANCE = 0.01
+FIXED = (
+    "model.initial_mean",
+    "model.initial_noise",
+    "model.transition_noise",
+    "model.emission_noise",
+    "proposal.initial_noise",
+    "proposal.noise",
+)
+"""Only theta_1, theta_2 and the five phi are learned; the variances of the proposal stand at their optimum."""
+
+
+METHODS: dict[str, Callable[[int], Objective]] = {
+    "bootstrap": bootstrap,
+    "iwae": iwae,
+    "aesmc": aesmc,
+    "nasmc": nasmc,
+    "mcfo-smc": mcfo,
+    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
+    "mcfo-fisher": lambda particles: mcfo(particles, theta="fisher"),
+}
+"""Those that are run with every K; besides them MCFO-PIMH."""
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The size of the experiment.
+
+    - `particles`: each K; `evaluation_particles`: that of the held-out evaluations, the same for all.
+    - `sweeps`: each number of Metropolis-Hastings iterations of MCFO-PIMH, with `pimh_particles`.
+    - `series`, `test_series`, `length`: the data; `watched`: test series on which runs are followed.
+    """
+
+    particles: tuple[int, ...] = (100,)
+    sweeps: tuple[int, ...] = (1, 3)
+    pimh_particles: int = 100
+    evaluation_particles: int = 100
+    seeds: tuple[int, ...] = (0, 1, 2)
+    steps: int = 3000
+    batch: int = 10
+    learning_rate: float = 0.01
+    series: int = 4000
+    test_series: int = 1000
+    watched: int = 100
+    length: int = 10
+    log_every: int = 20
+
+    @property
+    def main(self) -> int:
+        """The K of the claims and of the first figures."""
+        return 100 if 100 in self.particles else self.particles[-1]
+
+    def objectives(self) -> dict[tuple[str, int], Objective]:
+        """The objective of each method and K."""
+        found = {(name, count): build(count) for count in self.particles for name, build in METHODS.items()}
+        for sweeps in self.sweeps:
+            found[f"mcfo-pimh-{sweeps}", self.pimh_particles] = mcfo(self.pimh_particles, sweeps=sweeps)
+        return found
+
+
+class Problem(NamedTuple):
+    """Data, the model that made them, and the start.
+
+    - `test`: held out; `watched`: its first series, on which the runs are followed.
+    - `optimum`: theta and phi where learning should end.
+    """
+
+    train: Series
+    test: Series
+    watched: Series
+    truth: LinearGaussian
+    model: LinearGaussian
+    proposal: AffineGaussian
+    optimum: dict[str, float]
+
+
+def build_problem(*, series: int, test_series: int, watched: int, steps: int, seed: int) -> Problem:
+    """Simulate the data. The proposal starts by taking each observation for the latent: phi_1 = phi_4 = 1."""
+    truth = LinearGaussian.scalar(*TRUTH, emission_variance=EMISSION_VARIANCE)
+    best = AffineGaussian.optimal(truth)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x6C67), series + test_series)
+    observations = jax.vmap(lambda key: simulate(truth, steps, key=key)[1])(keys)
+    test = _batch(observations[series:], first=series)
+    return Problem(
+        train=_batch(observations[:series], first=0),
+        test=test,
+        watched=jax.tree.map(lambda array: array[:watched], test),
+        truth=truth,
+        model=LinearGaussian.scalar(*START, emission_variance=EMISSION_VARIANCE),
+        proposal=AffineGaussian(
+            initial_weight=1.0,
+            initial_offset=0.0,
+            initial_noise=np.asarray(best.initial_noise.matrix),
+            latent_weight=0.0,
+            observation_weight=1.0,
+            offset=0.0,
+            covariance=np.asarray(best.noise.matrix),
+        ),
+        optimum={name: float(value) for name, value in parameters(truth, best).items()},
+    )
+
+
+def parameters(model: Any, proposal: Proposal) -> dict[str, Any]:
+    """theta and phi under the paper's names."""
+    found = {"theta_1": model.transition_matrix[0, 0], "theta_2": model.emission_matrix[0, 0]}
+    if isinstance(proposal, AffineGaussian):
+        found |= {
+            "phi_1": proposal.initial_weight[0, 0],
+            "phi_2": proposal.initial_offset[0],
+            "phi_3": proposal.latent_weight[0, 0],
+            "phi_4": proposal.observation_weight[0, 0],
+            "phi_5": proposal.offset[0],
+        }
+    return found
+
+
+def _batch(observations: jax.Array, *, first: int) -> Series:
+    def one(values: jax.Array, number: jax.Array) -> Series:
+        return Series(values, None, None, None, number, jnp.zeros((), jnp.int32))
+
+    return jax.vmap(one)(observations, jnp.arange(first, first + len(observations), dtype=jnp.int32))

@@ -1,0 +1,349 @@
+"""`mcfo reproduce music`: the paper's table 3, recurrent models of polyphonic music."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import jax
+import numpy as np
+
+from mcfo.catalogue.registry import build
+from mcfo.errors import InputError, nearest
+from mcfo.experiments.figures import draw_learning
+from mcfo.experiments.jobs import WORKERS, Job, Share
+from mcfo.experiments.music_problem import Problem, build_problem, find_folder
+from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows
+from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.inference.evaluation import Evaluation, evaluate
+from mcfo.learning.devices import cores, use_every_core
+from mcfo.learning.fit import fit
+from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
+from mcfo.objectives.objective import Objective
+from mcfo.series import Series
+from mcfo.smc.pimh import PIMH
+
+SWEEPS = 5
+METHODS: dict[str, Callable[[int], Objective]] = {
+    "mcfo-smc": mcfo,
+    "mcfo-pimh": lambda particles: mcfo(particles, sweeps=SWEEPS),
+    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
+    "fivo": fivo,
+    "iwae": iwae,
+    "nasmc": nasmc,
+}
+"""The paper's methods, and ours: DReG for phi."""
+PAPER = {
+    ("mcfo-smc", 10): {"nottingham": 2.23, "jsb": 3.87, "musedata": 3.79, "piano-midi": 6.24},
+    ("mcfo-smc", 20): {"nottingham": 2.14, "jsb": 3.69, "musedata": 3.65, "piano-midi": 6.11},
+    ("mcfo-pimh", 10): {"nottingham": 2.12, "jsb": 3.63, "musedata": 3.59, "piano-midi": 6.08},
+    ("mcfo-pimh", 20): {"nottingham": 2.06, "jsb": 3.54, "musedata": 3.48, "piano-midi": 6.03},
+    ("fivo", 10): {"nottingham": 2.60, "jsb": 3.90, "musedata": 5.85, "piano-midi": 6.37},
+    ("iwae", 10): {"nottingham": 2.50, "jsb": 5.43, "musedata": 6.28, "piano-midi": 6.54},
+}
+"""NLL per step in the paper's table 3; FIVO and IWAE as their authors trained them."""
+_LOG_EVERY = 20
+_TRAINING_PIECES = 50
+"""Pieces of the training split on which a run is evaluated in the end, to see what it has by heart."""
+_FOLLOWED = ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
+
+
+class Course(NamedTuple):
+    """How one data set is learned, by every method alike.
+
+    - `steps`, `batch`, `rate`: updates of Adam, pieces in each, and the learning rate, which falls to zero by a cosine.
+    - `window`: how many steps a gradient goes back.
+    - `transposed`: pieces are learned in all keys up to this many semitones up and down.
+    - `decay`: weights shrink by this times the learning rate at each update, as in AdamW.
+    - `evaluations`: how often a run is evaluated on the validation split; the best of them is what is saved of it.
+    """
+
+    steps: int
+    batch: int
+    rate: float
+    window: int | None = None
+    transposed: int = 0
+    decay: float = 0.0
+    evaluations: int = 20
+
+
+class Learner(NamedTuple):
+    """One run: a data set, a method, a K and a seed."""
+
+    data: str
+    method: str
+    particles: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class Preset:
+    """The size of the experiment.
+
+    - `courses`: how each data set is learned; `methods`: some of `METHODS`; `particles`: each K.
+    - `validation_particles`: of the filter that evaluates a run on the validation split.
+    - `test_particles`, `test_runs`: of the filter that evaluates the best of each run, and how often it does.
+    """
+
+    courses: tuple[tuple[str, Course], ...]
+    methods: tuple[str, ...] = ("mcfo-smc", "fivo", "iwae", "mcfo-dreg")
+    particles: tuple[int, ...] = (10,)
+    seeds: tuple[int, ...] = (0,)
+    validation_particles: int = 50
+    test_particles: int = 500
+    test_runs: int = 5
+
+    def __post_init__(self):
+        for method in self.methods:
+            if method not in METHODS:
+                raise InputError(f"There is no method {method!r}. {nearest(method, METHODS)}")
+
+    def learners(self) -> list[Learner]:
+        """All runs."""
+        return [
+            Learner(data, method, particles, seed)
+            for data, _ in self.courses
+            for seed in self.seeds
+            for particles in self.particles
+            for method in self.methods
+        ]
+
+
+def cost(objective: Objective, course: Course, mean_length: float) -> float:
+    """How long a run takes, about."""
+    sampler = objective.theta.sampler
+    passes = sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3
+    return course.steps * course.batch * mean_length * sampler.particles * passes
+
+
+_JSB = Course(steps=1200, batch=16, rate=2e-3)
+_JSB_DECAYED = Course(steps=1600, batch=16, rate=2e-3, decay=0.3)
+_NOTTINGHAM = Course(steps=800, batch=16, rate=3e-3, evaluations=8)
+_MUSEDATA = Course(steps=2000, batch=16, rate=1e-3, window=200, evaluations=8)
+_PIANO_MIDI = Course(steps=1000, batch=8, rate=1e-3, window=200)
+PRESETS = {
+    "quick": Preset((("jsb", _JSB),)),
+    "long": Preset(
+        (("jsb", _JSB_DECAYED), ("nottingham", _NOTTINGHAM)),
+        methods=("mcfo-smc", "mcfo-pimh", "fivo", "iwae", "mcfo-dreg"),
+        test_runs=3,
+    ),
+    "paper": Preset(
+        (("jsb", _JSB_DECAYED), ("nottingham", _NOTTINGHAM), ("musedata", _MUSEDATA), ("piano-midi", _PIANO_MIDI)),
+        methods=tuple(METHODS),
+        particles=(10, 20),
+        test_runs=10,
+    ),
+}
+
+
+class Music(Study):
+    """Variational recurrent networks of piano-rolls."""
+
+    name = "music"
+    title = "Polyphonic music: variational recurrent networks"
+    presets: ClassVar = PRESETS
+    reads_files = True
+
+    @property
+    def devices(self) -> int:
+        """One run is shared by all cores; of several, each core has one."""
+        return cores() if len(self.size.learners()) == 1 else 1
+
+    @property
+    def workers(self) -> int:
+        return 1 if self.devices > 1 else WORKERS
+
+    def settings(self) -> dict[str, Any]:
+        courses = {name: course._asdict() for name, course in self.size.courses}
+        optimizer = "adam, or adamw where weights decay"
+        return {"courses": courses, "sweeps": SWEEPS, "optimizer": optimizer, "devices": self.devices}
+
+    def prepare(self) -> dict[str, Problem]:
+        folder = find_folder(self.data, [name for name, _ in self.size.courses])
+        if self.devices > 1:
+            use_every_core(self.devices)
+        return {name: build_problem(folder, name, transposed=course.transposed) for name, course in self.size.courses}
+
+    def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
+        courses = dict(self.size.courses)
+        learners = self.size.learners()
+        return {"-".join(map(str, one)): self._job(one, courses[one.data], problem[one.data]) for one in learners}
+
+    def _job(self, learner: Learner, course: Course, problem: Problem) -> Job:
+        """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
+        objective = METHODS[learner.method](learner.particles)
+        size = self.size
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+
+        def work(path: Path, share: Share) -> list[Run]:
+            start = build("vrnn", problem.train, {"network_seed": learner.seed})
+            log_every = min(_LOG_EVERY, course.steps)
+            fitted = fit(
+                start.model, start.proposal, problem.train, objective=objective, validation=problem.valid, out=path,
+                resume=True, listener=share, checkpoint_seconds=60.0, steps=course.steps, batch=course.batch,
+                seeds=(learner.seed,), optimizer="adamw" if course.decay else "adam",
+                optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
+                schedule="cosine", fixed=start.fixed, log_every=log_every,
+                evaluate_every=max(log_every, course.steps // course.evaluations),
+                evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
+            )  # fmt: skip
+            (one,) = fitted.seeds
+
+            def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
+                return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
+
+            tests = [
+                on(problem.test, size.test_particles, jax.random.fold_in(key, number))
+                for number in range(size.test_runs)
+            ]
+            known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
+            numbers = {
+                "test_nll": [test.nll_per_step for test in tests],
+                "test_nll_few": [on(problem.test, learner.particles, key).nll_per_step],
+                "valid_nll": [one.evaluation.nll_per_step],
+                "train_nll": [on(known, size.test_particles, key).nll_per_step],
+                "test_ess": [test.ess for test in tests],
+                "best_step": [one.best_step or course.steps],
+                "skipped": [one.skipped],
+                "minutes": [fitted.seconds / 60],
+            }
+            arrays = {metric: np.array(values, float) for metric, values in numbers.items()}
+            about = learner.method, learner.particles, learner.seed
+            return [Run(*about, list(fitted.metrics), arrays, one.skipped, fitted.seconds, learner.data)]
+
+        return Job(cost(objective, course, problem.mean_length), work)
+
+    def outcomes(self, problem: dict[str, Problem], results: dict[str, list[Run]]) -> MusicOutcomes:
+        baselines = {name: one.baselines() for name, one in problem.items()}
+        return MusicOutcomes([run for runs in results.values() for run in runs], baselines, self.size)
+
+
+class MusicOutcomes(LearningOutcomes):
+    """The NLL of each method on each data set, beside models without latents."""
+
+    shown = ("data", "method", "K", "test NLL", "validation", "training", "ESS", "minutes")
+
+    columns: ClassVar[dict[str, Column]] = {
+        "test_nll": Column("test NLL", 3, -1),
+        "valid_nll": Column("validation", 3),
+        "train_nll": Column("training", 3),
+        "test_nll_few": Column("test, K", 3),
+        "test_ess": Column("ESS", 1),
+        "best_step": Column("best step", 0),
+        "minutes": Column("minutes", 1),
+    }
+
+    def __init__(self, runs: list[Run], baselines: dict[str, dict[str, float]], size: Preset):
+        super().__init__(runs)
+        self.baselines, self.size = baselines, size
+
+    def references(self) -> list[tuple[str, SummaryRow]]:
+        return [
+            (data, SummaryRow(name, 0, "test_nll", value, math.nan, 0))
+            for data, known in self.baselines.items()
+            for name, value in known.items()
+        ]
+
+    def files(self) -> Any:
+        rows = []
+        for run in self.runs:
+            rows += [(*row, run.data) for row in curve_rows([run], {name: name for name in _FOLLOWED})]
+            about = (run.method, run.particles, run.seed, int(run.numbers["best_step"][0]))
+            for metric, values in run.numbers.items():
+                rows += [(*about, metric, float(value), run.data) for value in values]
+        rows += [(row.method, 0, 0, 0, row.metric, row.mean, data) for data, row in self.references()]
+        summary = [(*row, data) for data, row in self.summary_rows()]
+        return {
+            "results.csv": ((*LearningRow._fields, "data"), rows),
+            "summary.csv": ((*SummaryRow._fields, "data"), summary),
+        }
+
+    def claims(self) -> list[Claim]:
+        found = []
+        for data, method, particles in self.cells:
+            ours = (data, "mcfo-smc", particles)
+            if method != "mcfo-smc" and ours in self.cells:
+                found.append(self._below(ours, (data, method, particles), f"mcfo-smc below {method}'s"))
+        for data, method in dict.fromkeys(cell[:2] for cell in self.cells):
+            sizes = sorted(cell[2] for cell in self.cells if cell[:2] == (data, method))
+            if len(sizes) > 1:
+                last, first = ((data, method, size) for size in (sizes[-1], sizes[0]))
+                found.append(self._below(last, first, f"{method} falls from K = {sizes[0]} to {sizes[-1]}"))
+        for data in self.baselines:
+            found += self._best(data)
+        return found
+
+    def _below(self, one: Cell, other: Cell, text: str) -> Claim:
+        numbers = [self.of(cell, "test_nll") for cell in (one, other)]
+        paper = [PAPER.get(cell[1:], {}).get(cell[0], math.nan) for cell in (one, other)]
+        in_paper = {one[1], other[1]} <= {method for method, _ in PAPER}
+        options = {"setting": f"{one[0]}, K = {one[2]}", "source": "paper" if in_paper else "ours"}
+        return compared(f"test NLL of {text}", *numbers, wanted=-1, paper=paper[0] - paper[1], **options)
+
+    def _best(self, data: str) -> list[Claim]:
+        """The level itself: the best method beside the paper's best and beside a model without latents."""
+        means = {cell: self.of(cell, "test_nll").mean for cell in self.cells if cell[0] == data}
+        best = min(means, key=means.__getitem__)
+        paper = min((table[data] for table in PAPER.values() if data in table), default=math.nan)
+        options = {"setting": f"{data}, {best[1]}, K = {best[2]}", "spread": self.of(best, "test_nll").spread}
+        found = [at_most("the best test NLL is the paper's", means[best], paper, paper=paper, **options)]
+        for name, value in self.baselines[data].items():
+            found.append(at_most(f"the best test NLL below {name}", means[best], value, source="ours", **options))
+        return found
+
+    def figures(self, folder: Path) -> list[Figure]:
+        metrics = {
+            "log_evidence_per_step": "training: the bound",
+            "validation_nll_per_step": "validation: NLL",
+            "validation_ess": "validation: ESS",
+        }
+
+        def levels(data: str, metric: str) -> dict[str, float]:
+            return self.baselines[data] if metric == "validation_nll_per_step" else {}
+
+        path = draw_learning(folder / "curves.png", self.runs, metrics, levels, rings="validation_nll_per_step")
+        caption = (
+            "Learning. Rings: the best of each run, by the validation split. Where the left panel rises on while the "
+            "NLL of the middle one rises too, pieces are learned by heart."
+        )
+        return [Figure(path, caption)]
+
+    def text(self) -> list[str]:
+        size, courses = self.size, []
+        for name, course in size.courses:
+            window = "" if course.window is None else f" Gradients go back {course.window} steps at most."
+            keys = f", in all keys up to {course.transposed} semitones up and down" if course.transposed else ""
+            decay = f" Weights decay by {course.decay:g} times the rate." if course.decay else ""
+            courses.append(
+                f"{name}: {course.steps} updates of Adam with {course.batch} pieces each{keys}; the rate falls from "
+                f"{course.rate:g} to zero by a cosine, {course.evaluations} evaluations on the way.{decay}{window}"
+            )
+        return [
+            f"Piano-rolls of {', '.join(self.baselines)} are learned by a VRNN (LSTM, latents and networks of 64 "
+            f"units), by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, {len(size.seeds)} "
+            "seeds.",
+            *courses,
+            "All methods start from the same networks: emission at the note frequencies of the training split, a "
+            "proposal that corrects the prior's mean, scales by softplus with 0.25 added before it, inputs centered. "
+            f"MCFO-PIMH: {SWEEPS} sweeps. Validation: {size.validation_particles} particles. Baselines have no "
+            "latents: each key as often as in the training split; each key given whether it sounded a step before.",
+        ]
+
+    def tables(self) -> list[TextTable]:
+        size = self.size
+        caption = (
+            f"The paper's table 3, NLL per step. Test: by SMC with {size.test_particles} particles, {size.test_runs} "
+            "evaluations of each run, mean ± standard deviation over them and the seeds, of the parameters with the "
+            "lowest NLL on the validation split; test, K: with the particles of learning; training: pieces that were "
+            "learned from. ESS: on the test split. Bold: the best of each data set and K."
+        )
+        paper = {cell: f"{PAPER[cell[1:]][cell[0]]:.2f}" for cell in self.cells if cell[0] in PAPER.get(cell[1:], {})}
+        return [self.method_table(caption, in_the_paper=paper)]
+
+
+STUDY = Music

@@ -1,0 +1,298 @@
+"""`mcfo reproduce pendulum`: the paper's tables 2 and 5 and its figures 3, 10 and 11, deep models from pixels."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+
+from mcfo.catalogue.registry import build
+from mcfo.experiments.figures import draw_learning
+from mcfo.experiments.jobs import Job, Share
+from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
+from mcfo.experiments.pendulum_figures import draw_frames, draw_latents
+from mcfo.experiments.pendulum_problem import (
+    FIRST_RATE,
+    METHODS,
+    PAPER_PARTICLES,
+    PAPER_STEPS,
+    PRESETS,
+    PROPOSAL_PARTICLES,
+    SCHEDULES,
+    SWEEPS,
+    Preset,
+    Problem,
+    build_problem,
+    cost,
+    follow_all,
+    scores,
+)  # fmt: skip
+from mcfo.experiments.pendulum_videos import motion_foreseen
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows
+from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.learning.fit import fit
+
+EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
+"""What is evaluated on the test videos; `nll` is that of a whole video."""
+PAPER = {
+    ("aesmc", 0): (65.53, 51.13, 50.84, 37.87, 37.65, 36.93, 36.73),
+    ("aesmc", 1): (160.0, 122.5, 112.5, 81.9, 80.6, 78.5, 79.9),
+    ("mcfo-smc", 0): (47.54, 37.18, 34.06, 36.17, 34.24, 34.21, 34.18),
+    ("mcfo-smc", 1): (181.0, 173.0, 139.2, 130.1, 129.0, 128.8, 127.0),
+    ("mcfo-pimh", 0): (42.14, 33.82, 37.01, 33.71, 33.80, 33.74, 33.62),
+    ("mcfo-pimh", 1): (195.6, 163.0, 168.8, 104.5, 129.9, 130.0, 125.1),
+}
+"""Prediction error (0) and ESS (1) in the paper's tables 2 and 5, for each of its K."""
+_LOG_EVERY = 10
+_SHOWN = (0, 1)
+"""Test videos of the film strips."""
+_WITH_LATENTS = ("aesmc", "mcfo-smc", "mcfo-lag")
+
+
+class Pendulum(Study):
+    """Deep state-space models of videos."""
+
+    name = "pendulum"
+    title = "Pendulum videos: a deep state-space model from pixels"
+    presets: ClassVar = PRESETS
+
+    def settings(self) -> dict[str, Any]:
+        rate = {"from": FIRST_RATE, "to": self.size.last_rate, "course": self.size.schedule, "of a layer": "by-width"}
+        view = {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"}
+        return {"proposal_particles": PROPOSAL_PARTICLES, "sweeps": SWEEPS, "optimizer": "adam", "learning_rate": rate,
+                "view": view}  # fmt: skip
+
+    def prepare(self) -> Problem:
+        size = self.size
+        counts = {"series": size.series, "test_series": size.test_series, "evaluated": size.evaluated}
+        return build_problem(**counts, steps=size.length, seed=self.seed)
+
+    def jobs(self, problem: Problem) -> dict[str, Job]:
+        return {
+            f"{method}-{particles}-{seed}": self._job(problem, method, particles, seed)
+            for seed in self.size.seeds
+            for particles in self.size.particles
+            for method in self.size.methods
+        }
+
+    def _job(self, problem: Problem, method: str, particles: int, seed: int) -> Job:
+        """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
+        size, objective = self.size, METHODS[method](particles)
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        evaluation: Any = {"particles": size.evaluation_particles, "key": key}
+
+        def learn(path: Path, share: Share) -> list[Run]:
+            start = build("deep", problem.train, {"latent": size.latent, "traces": size.traces, "network_seed": seed})
+            fitted = fit(
+                start.model, start.proposal, problem.train, objective=objective,
+                validation=jax.tree.map(lambda array: array[:1], problem.test), out=path, resume=True,
+                watch=lambda model, proposal: scores(model, proposal, problem.test, problem.gray, **evaluation),
+                listener=share, checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
+                learning_rate=FIRST_RATE, schedule=size.schedule,
+                schedule_options=SCHEDULES[size.schedule](size.last_rate), rates="by-width", fixed=start.fixed,
+                log_every=min(_LOG_EVERY, size.steps),
+                watch_every=max(_LOG_EVERY, size.steps // size.evaluations // _LOG_EVERY * _LOG_EVERY),
+                evaluate_every=size.steps, evaluation_particles=particles, select="last", devices=1,
+            )  # fmt: skip
+            (one,) = fitted.seeds
+            followed = follow_all(one.model, one.proposal, problem.test, **evaluation)
+            motion = motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
+            # Kept of the runs that are drawn alone: all of them would fill the memory.
+            shown = followed if (particles, seed) == size.shown else None
+            run = Run(method, particles, seed, list(fitted.metrics), {}, one.skipped, fitted.seconds, details=shown)
+            return [with_numbers(run, size.last, motion)]
+
+        return Job(cost(objective), learn)
+
+    def outcomes(self, problem: Problem, results: dict[str, list[Run]]) -> PendulumOutcomes:
+        return PendulumOutcomes([run for runs in results.values() for run in runs], problem, self.size)
+
+
+def with_numbers(run: Run, last: float, motion: float) -> Run:
+    """The run with its evaluations in the last part of learning, and the share of the motion that it foresees."""
+    for metric in EVALUATED:
+        steps, values = run.curve(metric)
+        run.numbers[metric] = values[steps > (1 - last) * run.lines[-1]["step"]]
+    run.numbers["motion"] = np.array([motion])
+    return run
+
+
+class PendulumOutcomes(LearningOutcomes):
+    """How well each method predicts frames, beside what needs no learning."""
+
+    shown = ("method", "K", "prediction error", "by predictive mean", "NLL of a video", "ESS", "motion")
+
+    columns: ClassVar[dict[str, Column]] = {
+        "prediction": Column("prediction error", 2, -1),
+        "prediction_by_mean": Column("by predictive mean", 2, -1),
+        "nll": Column("NLL of a video", 2, -1),
+        "ess_at_test": Column("ESS", 2, 1),
+        "motion": Column("motion", 2),
+        "minutes": Column("minutes", 1),
+    }
+
+    def __init__(self, runs: list[Run], problem: Problem, size: Preset):
+        super().__init__(runs)
+        self.problem, self.size, self.baselines = problem, size, problem.baselines()
+
+    def extras(self, cell: Cell) -> dict[str, float]:
+        runs = self.at(cell)
+        minutes = float(np.mean([run.seconds / 60 for run in runs]))
+        return {"minutes": minutes, "skipped": float(sum(run.skipped for run in runs))}
+
+    def references(self) -> list[tuple[str, SummaryRow]]:
+        return [("", SummaryRow(name, 0, "prediction", mean, math.nan, 0)) for name, mean in self.baselines.items()]
+
+    def files(self) -> Any:
+        names = {
+            name: name for name in (*EVALUATED, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
+        }
+        rows = [row for run in self.runs for row in curve_rows([run], names)]
+        rows += [LearningRow(name, 0, 0, 0, "prediction", value) for name, value in self.baselines.items()]
+        return {
+            "results.csv": (LearningRow._fields, rows),
+            "summary.csv": (SummaryRow._fields, [row for _, row in self.summary_rows()]),
+        }
+
+    def claims(self) -> list[Claim]:
+        methods = dict.fromkeys(method for _, method, _ in self.cells)
+        sizes = sorted({particles for *_, particles in self.cells})
+        found = []
+        for size in sizes:
+            for one, other, source in (
+                ("mcfo-smc", "aesmc", "paper"), ("mcfo-pimh", "aesmc", "paper"), ("mcfo-dreg", "aesmc", "ours"),
+                ("mcfo-dreg", "mcfo-smc", "ours"), ("mcfo-lag", "aesmc", "ours"), ("mcfo-lag", "mcfo-smc", "ours"),
+            ):  # fmt: skip
+                if {one, other} <= methods.keys():
+                    found += self._better(one, other, size, source)
+            if "nasmc" in methods:
+                found.append(self._nasmc(size))
+        if len(sizes) > 1:
+            found += [self._larger(method, sizes[0], sizes[-1]) for method in methods]
+            if {"aesmc", "mcfo-dreg"} <= methods.keys():
+                found.append(self._repaired(sizes[0], sizes[-1]))
+        return [*found, *self._against_persistence()]
+
+    def _better(self, one: str, other: str, size: int, source: str) -> list[Claim]:
+        found = []
+        wanted = {"prediction": ("prediction error", -1), "ess_at_test": ("ESS", 1)}
+        if one == "mcfo-lag":
+            wanted["motion"] = ("share of the motion foreseen", 1)
+        for place, (metric, (name, sign)) in enumerate(wanted.items()):
+            pair = [self.of(("", method, size), metric) for method in (one, other)]
+            paper = [in_paper(method, size, place) for method in (one, other)]
+            text = f"{name} of {one} {'above' if sign > 0 else 'below'} {other}'s"
+            options = {"setting": f"K = {size}", "source": source, "paper": paper[0] - paper[1]}
+            found.append(compared(text, *pair, wanted=sign, **options))
+        return found
+
+    def _nasmc(self, size: int) -> Claim:
+        error, seeds = self.of(("", "nasmc", size), "prediction"), len(self.at(("", "nasmc", size)))
+        # A run that came to nothing is one that failed.
+        below = int((error.by_seed < self.baselines["persistence"]).sum())
+        holds = {0: True, seeds: False}.get(below)
+        test = f"{below} of {seeds} seeds below persistence, {self.baselines['persistence']:.1f}"
+        return stated("nasmc fails to converge", holds, error.mean, test, setting=f"K = {size}", spread=error.error)
+
+    def _larger(self, method: str, few: int, many: int) -> Claim:
+        last, first = (self.of(("", method, size), "ess_at_test") for size in (many, few))
+        paper = in_paper(method, many, 1) - in_paper(method, few, 1)
+        text = f"a larger K lowers the ESS of {method}"
+        return compared(text, last, first, wanted=-1, setting=f"K = {few} to {many}", paper=paper)
+
+    def _repaired(self, few: int, many: int) -> Claim:
+        def change(method: str) -> float:
+            first, last = (self.of(("", method, size), "ess_at_test").mean for size in (few, many))
+            return last / first - 1
+
+        theirs, ours = change("aesmc"), change("mcfo-dreg")
+        holds = ours > theirs if theirs < 0 else None
+        test = f"change of the ESS: aesmc {theirs:+.0%}, mcfo-dreg {ours:+.0%}" + ("" if theirs < 0 else ", no loss")
+        text, where = "mcfo-dreg repairs what a larger K does to the ESS", f"K = {few} to {many}"
+        return stated(text, holds, ours - theirs, test, setting=where, source="ours")
+
+    def _against_persistence(self) -> list[Claim]:
+        found = []
+        for metric, name in (("prediction", "mean latent"), ("prediction_by_mean", "predictive mean")):
+            means = {cell: self.of(cell, metric).mean for cell in self.cells}
+            errors = {cell: mean for cell, mean in means.items() if math.isfinite(mean)}
+            for which, choose in (("best", min), ("worst", max)):
+                cell = choose(errors, key=errors.__getitem__, default=None)
+                value = math.nan if cell is None else errors[cell]
+                where = name if cell is None else f"{name}, {cell[1]}, K = {cell[2]}"
+                text = f"the {which} method predicts better than persistence"
+                found.append(at_most(text, value, self.baselines["persistence"], setting=where, source="ours"))
+        return found
+
+    def figures(self, folder: Path) -> list[Figure]:
+        followed = {run.method: run.details for run in self.runs if run.details is not None}
+        latents = {method: one for method, one in followed.items() if method in _WITH_LATENTS} or followed
+        videos = [video for video in _SHOWN if video < self.size.evaluated]
+        shown = "K = {}, seed {}".format(*self.size.shown)
+        metrics = {"prediction": "one-step prediction error", "ess_at_test": "ESS", "nll": "NLL of a video, nats"}
+
+        def levels(data: str, metric: str) -> dict[str, float]:
+            return self.baselines if metric == "prediction" else {}
+
+        return [
+            Figure(
+                draw_learning(folder / "curves.png", self.runs, metrics, levels),
+                "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds.",
+            ),
+            Figure(
+                draw_frames(folder / "frames.png", self.problem, followed, videos),
+                "The paper's figures 3, right, and 10: gray frames, what was observed of them, and for each method the "
+                f"one-step prediction and its absolute difference, {shown}.",
+            ),
+            Figure(
+                draw_latents(folder / "latents.png", self.problem, latents, self.size.latent),
+                "The paper's figure 11: latents of the test videos, filtered and one step ahead, colored by the true "
+                f"angle, {shown}.",
+            ),
+        ]
+
+    def text(self) -> list[str]:
+        size = self.size
+        return [
+            f"Videos of a swinging pendulum, {size.length} binary frames of 32 x 32 pixels, are learned by a model "
+            f"with {size.latent} latents and {size.traces} traces of these, with networks for transition, emission and "
+            f"proposal, by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, "
+            f"{len(size.seeds)} seeds.",
+            f"{size.series} videos to learn from, in batches of {size.batch}; center crop with half extent 1.1, rod at "
+            f"full contrast. {size.steps} iterations of Adam; the rate falls from {FIRST_RATE:g} to {size.last_rate:g} "
+            f"({size.schedule}), in the paper in about {PAPER_STEPS}; that of a layer with n inputs is √(2/n) of it. "
+            "Networks as in the paper, with ReLU and He's weights. The emission's bias starts at the log-odds of the "
+            "mean frame, the transition near the identity, the proposal at the principal components of the frames. "
+            "Traces are running means of the latents that no network moves and the emission does not read. MCFO: "
+            f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC, NASMC and DReG: K for both.",
+            "Baselines: the mean gray frame of the training videos (static); the binary frame before, which is what a "
+            "model sees; the gray one, which no model sees (persistence); and, for whoever knows the simulator and its "
+            "true state, the frame at the expected angle and the mean frame over the angle's noise.",
+        ]
+
+    def tables(self) -> list[TextTable]:
+        size = self.size
+        caption = (
+            f"Mean ± standard deviation over the last {size.last:.0%} of learning and all seeds, on {size.evaluated} "
+            f"of {size.test_series} test videos, by SMC with {size.evaluation_particles} particles. Prediction error: "
+            "the sum over t = 2..T of the L2 norm between the gray frame and the frame at the predicted mean latent, "
+            "as in the paper; by predictive mean: that of the mean over predicted latents. Motion: the share of the "
+            "rod's motion that predictive means foresee, one for whoever knows the speed, zero for a frame that stays. "
+            "Bold: the best of each K. In the paper: tables 2 and 5, whose crop, contrast and first state are unknown, "
+            "so that its numbers have another scale."
+        )
+        paper = {cell: [in_paper(*cell[1:], place) for place in (0, 1)] for cell in self.cells}
+        known = {cell: f"{error:.2f}, ESS {ess:.1f}" for cell, (error, ess) in paper.items() if not math.isnan(error)}
+        return [self.method_table(caption, in_the_paper=known)]
+
+
+def in_paper(method: str, particles: int, place: int) -> float:
+    """The prediction error (0) or the ESS (1) in the paper; NaN where it has none."""
+    known: dict[int, float] = dict(zip(PAPER_PARTICLES, PAPER.get((method, place), ()), strict=False))
+    return known.get(particles, math.nan)
+
+
+STUDY = Pendulum

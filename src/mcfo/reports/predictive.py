@@ -1,0 +1,276 @@
+"""How good the forecasts of a run are, and whether its model generates series like those it learned from."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy.stats import binomtest, chi2, norm
+
+from mcfo.data.inspection import MOST_COLUMNS, STATISTICS
+from mcfo.data.npz import read_arrays
+from mcfo.errors import InputError
+from mcfo.reports.calibration import autocorrelation, draw_paths, draw_residuals, draw_statistics
+from mcfo.reports.figures import PIXELS
+from mcfo.reports.formatting import MISSING, counted, fixed, listed, significant
+from mcfo.reports.html import Report
+
+FILE = "checks.npz"
+_LAGS = 10
+_FAR = 0.005
+"""A share of simulated data sets below which the data's own statistic is far out, on either side."""
+_SURE = 1e-3
+"""A p-value below which a deviation is reported."""
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The content of checks.npz. `residuals`, `values` and `predicted` hold an array (steps, columns) for each
+    series; `predicted`, the means of the forecasts one step ahead, is None in files that lack it."""
+
+    columns: list[str]
+    residuals: list[np.ndarray]
+    values: list[np.ndarray]
+    predicted: list[np.ndarray] | None
+    observed: np.ndarray
+    simulated: np.ndarray
+    paths: np.ndarray
+
+    def known(self, column: int) -> np.ndarray:
+        """The residuals of a column over all series."""
+        residuals = np.concatenate([one[:, column] for one in self.residuals])
+        return residuals[np.isfinite(residuals)]
+
+    def coverage(self, column: int, share: float) -> float:
+        """The share of values inside the central interval of this probability."""
+        return float(np.mean(np.abs(self.known(column)) <= norm.ppf(0.5 + share / 2)))
+
+    def errors(self, column: int) -> tuple[float, float] | None:
+        """RMSE one step ahead of the model and of the naive forecast, the value before, where that one is known."""
+        if self.predicted is None:
+            return None
+        pairs = zip(self.values, self.predicted, strict=True)
+        both = [(x[1:, column] - m[1:, column], x[1:, column] - x[:-1, column]) for x, m in pairs]
+        model, naive = (np.concatenate(part) for part in zip(*both, strict=True))
+        known = np.isfinite(model) & np.isfinite(naive)
+        if not known.any():
+            return None
+        return float(np.sqrt(np.mean(model[known] ** 2))), float(np.sqrt(np.mean(naive[known] ** 2)))
+
+
+def read_checks(folder: Path) -> Checks | None:
+    """The checks of a run; None if none were made."""
+    path = folder / FILE
+    if not path.exists():
+        return None
+    checks = _validated(read_arrays(path))
+    if checks is None:
+        raise InputError(
+            f"{path} is damaged. Delete it, or write it again: mcfo report {path.parent} --data FILE, with the data of "
+            "the run."
+        )
+    return checks
+
+
+def _validated(arrays: dict[str, np.ndarray]) -> Checks | None:
+    """The checks, or None if the arrays do not fit together."""
+    try:
+        columns = [str(name) for name in arrays["columns"]]
+        lengths = arrays["lengths"].astype(int)
+        residuals, values = arrays["residuals"].astype(float), arrays["values"].astype(float)
+        predicted = arrays["predicted"].astype(float) if "predicted" in arrays else None
+        observed, simulated = arrays["observed"].astype(float), arrays["simulated"].astype(float)
+        paths = arrays["paths"].astype(float)
+        shape = (len(STATISTICS), len(columns))
+        sound = (
+            0 < len(columns) <= MOST_COLUMNS
+            and residuals.shape == values.shape == (int(lengths.sum()), len(columns))
+            and (predicted is None or predicted.shape == values.shape)
+            and (lengths > 0).all()
+            and observed.shape == shape
+            and simulated.shape[1:] == shape
+            and paths.shape[1:] == (lengths[0], len(columns))
+        )
+    except (KeyError, ValueError, TypeError, IndexError):
+        return None
+    if not sound:
+        return None
+
+    def split(array: np.ndarray) -> list[np.ndarray]:
+        return np.split(array, np.cumsum(lengths)[:-1])
+
+    pieces = None if predicted is None else split(predicted)
+    return Checks(columns, split(residuals), split(values), pieces, observed, simulated, paths)
+
+
+def forecast_summary(checks: Checks) -> str:
+    """One sentence about the forecasts of the first column."""
+    name, inside, errors = checks.columns[0], checks.coverage(0, 0.9), checks.errors(0)
+    coverage = f"{inside:.0%} of its values lie in the 90% intervals"
+    if errors is None:
+        return f"Forecasts of {name} one step ahead: {coverage}."
+    better = 1 - errors[0] / errors[1] if errors[1] > 0 else 0.0
+    than = f"{abs(better):.0%} {'less' if better >= 0 else 'more'} than the value before would"
+    return f"Forecasts of {name} one step ahead miss it by {significant(errors[0], 3)} (RMSE), {than}; {coverage}."
+
+
+def add_forecasts(report: Report, checks: Checks) -> None:
+    """The table of the forecasts one step ahead."""
+    rows = []
+    for column, name in enumerate(checks.columns):
+        errors = checks.errors(column)
+        shown = [MISSING] * 2 if errors is None else [significant(error) for error in errors]
+        inside = [f"{checks.coverage(column, share):.1%}" for share in (0.5, 0.9)]
+        rows.append([name, str(len(checks.known(column))), *shown, *inside])
+    report.table(
+        ["column", "forecasts", "RMSE", "naive RMSE", "in 50%", "in 90%"],
+        rows,
+        caption="Forecasts one step ahead: root mean square error in the units of the data, beside that of the naive "
+        "forecast, the value before; and the shares of values inside the central intervals of 50% and 90%.",
+        words={0},
+    )
+
+
+def check_concerns(checks: Checks) -> list[str]:
+    """Where model and data disagree, each with a remedy; empty if nowhere."""
+    several = range(len(checks.columns))
+    named = checks.columns
+    series = [[one[:, column] for one in checks.residuals] for column in several]
+    concerns = []
+    wrong = [
+        f"{named[column]} ({inside:.0%})"
+        for column in several
+        if (known := len(checks.known(column)))
+        and abs((inside := checks.coverage(column, 0.9)) - 0.9) > 0.03
+        and binomtest(round(inside * known), known, 0.9).pvalue < _SURE
+    ]
+    if wrong:
+        concerns.append(
+            f"The 90% intervals do not hold 90% of the values: {listed(wrong)}. Take the forecasts' widths with "
+            "caution; try a model with other tails or a changing volatility."
+        )
+    worse = [named[c] for c in several if (errors := checks.errors(c)) is not None and errors[0] > errors[1]]
+    if worse:
+        concerns.append(
+            f"The value before forecasts better than the model: {listed(worse)}. Take more steps, or another model."
+        )
+    memory = [named[column] for column in several if _ljung_box(series[column]) < _SURE]
+    if memory:
+        concerns.append(
+            f"The forecast errors are autocorrelated: {listed(memory)}. The data have a memory that the model lacks: a "
+            "trend, a season or more latent dimensions."
+        )
+    volatile = [named[column] for column in several if _ljung_box([one**2 for one in series[column]]) < _SURE]
+    if volatile:
+        concerns.append(
+            f"Large forecast errors come in clusters: {listed(volatile)}. The noise of the data changes over time, "
+            "that of the model does not."
+        )
+    far = [f"{name} of {column}" for column, name, own, simulated, _ in _statistics(checks) if _beyond(own, simulated)]
+    if far:
+        more = f" and {len(far) - 6} more" if len(far) > 6 else ""
+        concerns.append(f"Series that the model generates differ from the data: {listed(far[:6])}{more}.")
+    return concerns
+
+
+def add_check_figures(report: Report, checks: Checks, figures: Path) -> None:
+    """Residuals and simulated series beside the data."""
+    report.heading("Does the model generate series like these?")
+    report.text(
+        "Residuals: where each value fell in the forecast from all before it, as a number that is standard normal if "
+        "the model is right, and independent of the others. Wrong tails bend the QQ plot; memory that the model lacks "
+        "shows in the autocorrelation, and changing volatility in that of the squares."
+    )
+    report.figure(
+        draw_residuals(figures / "residuals.png", checks.residuals, checks.columns),
+        "Residuals of the first series, their autocorrelation over all series and their quantiles against the normal "
+        "ones. Gray: where 95 of 100 would lie, one by one, if the model were right.",
+        alt="Residuals over time, autocorrelations and QQ plot of each column.",
+        width=PIXELS,
+    )
+    report.figure(
+        draw_paths(figures / "simulated.png", checks.values[0][:, 0], checks.paths[:, :, 0], checks.columns[0]),
+        f"The first series of {checks.columns[0]}, and simulated ones of the same length on the same scale. Could you "
+        "tell which is which?",
+        alt="The data above three simulated series.",
+        width=PIXELS,
+    )
+    report.figure(
+        draw_statistics(figures / "statistics.png", checks.observed[:, 0], checks.simulated[:, :, 0]),
+        f"Statistics of {checks.columns[0]}: of {counted(len(checks.simulated), 'data set')} that the learned model "
+        "generated with the lengths and gaps of the data (bars), and of the data (line), which should lie among them.",
+        alt="Histograms of statistics of simulated data, with the data's own value in each.",
+        width=PIXELS,
+    )
+    with report.details("The numbers behind these figures"):
+        _add_residuals(report, checks)
+        _add_statistics(report, checks)
+
+
+def _add_residuals(report: Report, checks: Checks) -> None:
+    rows = []
+    for column, name in enumerate(checks.columns):
+        series = [one[:, column] for one in checks.residuals]
+        known, squares = checks.known(column), [one**2 for one in series]
+        moments = (known.mean(), known.std(), float(np.mean(np.abs(known) > 1.96))) if len(known) else (math.nan,) * 3
+        lags = (autocorrelation(one, 1)[0][0] for one in (series, squares))
+        tests = (significant(_or_none(_ljung_box(one)), 2) for one in (series, squares))
+        rows.append([name, str(len(known)), *(fixed(_or_none(value), 3) for value in (*moments, *lags)), *tests])
+    report.table(
+        ["column", "residuals", "mean", "sd", "beyond ±1.96", "lag 1", "lag 1, squares", "p", "p, squares"],
+        rows,
+        caption="Residuals one step ahead: of a right model mean 0, sd 1, one in twenty beyond ±1.96, no "
+        f"autocorrelation. p: Ljung and Box over {_LAGS} lags, small where there is some.",
+        words={0},
+    )
+
+
+def _add_statistics(report: Report, checks: Checks) -> None:
+    rows, marked = [], set()
+    for column, name, own, simulated, share in _statistics(checks):
+        if min(share, 1 - share) < _FAR:
+            marked |= {(len(rows), cell) for cell in range(7)}
+        numbers = (own, *np.quantile(simulated, [0.05, 0.5, 0.95]))
+        rows.append([column, name, *(significant(float(one)) for one in numbers), f"{share:.1%}"])
+    report.table(
+        ["column", "statistic", "data", "5%", "50%", "95%", "below the data"],
+        rows,
+        caption="Statistics of the data, quantiles of those of simulated data sets, and how many of these lie below. "
+        "Bold: hardly any, or nearly all.",
+        marked=marked,
+        words={0, 1},
+    )
+
+
+def _statistics(checks: Checks) -> list[tuple[str, str, float, np.ndarray, float]]:
+    """Column, statistic, its value for the data, those for simulated data, and the share of these below the data's."""
+    rows = []
+    for column, title in enumerate(checks.columns):
+        for index, name in enumerate(STATISTICS):
+            simulated = checks.simulated[:, index, column]
+            simulated, own = simulated[np.isfinite(simulated)], float(checks.observed[index, column])
+            if len(simulated) and math.isfinite(own):
+                share = float(np.mean(simulated < own) + np.mean(simulated == own) / 2)
+                rows.append((title, name, own, simulated, share))
+    return rows
+
+
+def _ljung_box(series: list[np.ndarray]) -> float:
+    """The probability of autocorrelations as large as these in white noise. Ljung and Box (1978)."""
+    lags, count = autocorrelation(series, _LAGS)
+    if count <= _LAGS + 1 or not np.isfinite(lags).all():
+        return math.nan
+    return float(chi2.sf(count * (count + 2) * np.sum(lags**2 / (count - np.arange(1, _LAGS + 1))), _LAGS))
+
+
+def _beyond(own: float, simulated: np.ndarray) -> bool:
+    """Whether a statistic lies further from the simulated ones than their central 90% are wide: five standard
+    deviations of a normal distribution, so that none of many statistics does by chance."""
+    low, high = np.quantile(simulated, [0.05, 0.95])
+    return not 2 * low - high <= own <= 2 * high - low
+
+
+def _or_none(value: float) -> float | None:
+    return float(value) if math.isfinite(value) else None
