@@ -3,7 +3,8 @@
 XLA:CPU spreads a batch of LAPACK calls over its thread pool and blocks a thread of that pool until the batch is done.
 Two such batches in one program can occupy all threads and wait for each other for ever (jaxlib 0.10, two cores). So
 nothing that runs inside a compiled loop calls LAPACK. Small matrices are unrolled into arithmetic that XLA fuses;
-larger ones go through a scan, whose program does not grow with the matrix.
+larger ones go through a scan, whose program does not grow with the matrix. Neither is differentiated step by step: the
+derivative of a factor or a solution is made of solutions with the same factor.
 """
 
 from __future__ import annotations
@@ -14,27 +15,40 @@ from jaxtyping import Array, Float
 
 from mcfo.types import Scalar
 
-UNROLLED = 8
-"""The largest size that is unrolled. The number of operations grows with its cube, and compile time with that."""
+UNROLLED = 5
+"""The largest size that is unrolled. At size 8 the unrolled gradient takes twice as long to compile as the scanned one,
+at 12 three times, and is not faster (100 particles, with a factor for each or one for all)."""
 
 
 def cholesky(matrix: Float[Array, "size size"]) -> Float[Array, "size size"]:
     """L, lower triangular with L Lᵀ = A; not a number where A is not positive definite."""
     # As jnp.linalg has it: the gradient is that of a function of symmetric matrices.
-    symmetric = (matrix + matrix.T) / 2
-    return _unrolled_cholesky(symmetric) if len(matrix) <= UNROLLED else _scanned_cholesky(symmetric)
+    return _cholesky((matrix + matrix.T) / 2)
 
 
+@jax.custom_jvp
 def solve_lower(factor: Float[Array, "size size"], right: Float[Array, "size ..."]) -> Float[Array, "size ..."]:
     """L⁻¹ b by forward substitution; what is above the diagonal of L is not read."""
+    # Both forms multiply by the reciprocal of the diagonal, as BLAS does: one division for all columns of b.
     return _unrolled_solve(factor, right) if len(factor) <= UNROLLED else _scanned_solve(factor, right)
+
+
+@solve_lower.defjvp
+def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
+    # Forward substitution is linear in b, so that JAX can transpose this tangent for reverse mode.
+    factor, right = primals
+    change, right_change = tangents
+    solution = solve_lower(factor, right)
+    return solution, solve_lower(factor, right_change - jnp.tril(change) @ solution)
 
 
 def solve_positive_definite(
     factor: Float[Array, "size size"], right: Float[Array, "size ..."]
 ) -> Float[Array, "size ..."]:
     """A⁻¹ b, where `factor` is the Cholesky factor of A."""
-    half = solve_lower(factor, right)
+    # The barriers keep XLA from contracting both divisions into one by L²; rounding is that of LAPACK.
+    factor = jax.lax.optimization_barrier(factor)
+    half = jax.lax.optimization_barrier(solve_lower(factor, right))
     # Backward substitution is forward substitution with the order of rows and columns reversed.
     return solve_lower(factor.T[::-1, ::-1], half[::-1])[::-1]
 
@@ -46,62 +60,55 @@ def gaussian_log_density(residual: Float[Array, " size"], factor: Float[Array, "
     return -0.5 * jnp.sum(whitened**2) - log_determinant - 0.5 * len(residual) * jnp.log(2 * jnp.pi)
 
 
-def _unrolled_cholesky(matrix: Array) -> Array:
-    size = len(matrix)
-    factor = [[jnp.zeros((), matrix.dtype)] * size for _ in range(size)]
-    for row in range(size):
-        for column in range(row + 1):
-            rest = matrix[row, column]
-            for before in range(column):
-                rest = rest - factor[row][before] * factor[column][before]
-            factor[row][column] = jnp.sqrt(rest) if row == column else rest / factor[column][column]
-    return jnp.stack([jnp.stack(row) for row in factor])
-
-
-def _unrolled_solve(factor: Array, right: Array) -> Array:
-    solution = []
-    for row in range(len(factor)):
-        rest = right[row]
-        for column, entries in enumerate(solution):
-            rest = rest - factor[row, column] * entries
-        solution.append(rest / factor[row, row])
-    return jnp.stack(solution)
-
-
 @jax.custom_jvp
+def _cholesky(matrix: Array) -> Array:
+    return _unrolled_cholesky(matrix) if len(matrix) <= UNROLLED else _scanned_cholesky(matrix)
+
+
+@_cholesky.defjvp
+def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
+    # dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and halves the diagonal. Murray (2016), equation 8.
+    factor = _cholesky(*primals)
+    inner = solve_lower(factor, solve_lower(factor, *tangents).T)
+    return factor, factor @ (jnp.tril(inner) - jnp.diag(jnp.diagonal(inner)) / 2)
+
+
+def _unrolled_cholesky(matrix: Array) -> Array:
+    columns = []
+    for column in range(len(matrix)):
+        root = jnp.sqrt(matrix[0, 0])
+        below = matrix[1:, 0] / root
+        columns.append(jnp.pad(jnp.append(root, below), (column, 0)))
+        matrix = matrix[1:, 1:] - jnp.outer(below, below)
+    return jnp.stack(columns, axis=1)
+
+
 def _scanned_cholesky(matrix: Array) -> Array:
     rows = jnp.arange(len(matrix))
 
     def add_column(factor: Array, column: Array) -> tuple[Array, None]:
         rest = matrix[:, column] - factor @ factor[column]
-        entries = jnp.where(rows >= column, rest / jnp.sqrt(rest[column]), 0.0)
-        return factor.at[:, column].set(entries), None
+        root = jnp.sqrt(rest[column])
+        below = jnp.where(rows > column, rest / root, 0.0)
+        return factor.at[:, column].set(jnp.where(rows == column, root, below)), None
 
     return jax.lax.scan(add_column, jnp.zeros_like(matrix), rows)[0]
 
 
-@_scanned_cholesky.defjvp
-def _(primals: tuple[Array], tangents: tuple[Array]) -> tuple[Array, Array]:
-    # dL = L Φ(L⁻¹ dA L⁻ᵀ), where Φ takes the lower triangle and halves the diagonal. Murray (2016), equation 8.
-    factor = _scanned_cholesky(*primals)
-    inner = solve_lower(factor, solve_lower(factor, *tangents).T)
-    return factor, factor @ (jnp.tril(inner) - jnp.diag(jnp.diagonal(inner)) / 2)
+def _unrolled_solve(factor: Array, right: Array) -> Array:
+    solution = []
+    for row in range(len(factor)):
+        solution.append(right[0] * (1 / factor[row, row]))
+        right = right[1:] - jnp.multiply.outer(factor[row + 1 :, row], solution[-1])
+    return jnp.stack(solution)
 
 
-@jax.custom_jvp
 def _scanned_solve(factor: Array, right: Array) -> Array:
-    def add_row(solution: Array, now: tuple[Array, Array, Array]) -> tuple[Array, None]:
-        row, coefficients, entries = now
-        return solution.at[row].set((entries - coefficients @ solution) / coefficients[row]), None
+    rows = jnp.arange(len(factor))
 
-    rows = jnp.arange(len(factor)), factor, right
-    return jax.lax.scan(add_row, jnp.zeros_like(right), rows)[0]
+    def next_row(rest: Array, now: tuple[Array, Array]) -> tuple[Array, Array]:
+        row, column = now
+        entries = rest[row] * (1 / column[row])
+        return rest - jnp.multiply.outer(jnp.where(rows > row, column, 0.0), entries), entries
 
-
-@_scanned_solve.defjvp
-def _(primals: tuple[Array, Array], tangents: tuple[Array, Array]) -> tuple[Array, Array]:
-    # The scan is linear in b, so the tangent is another one; L itself is never differentiated through the scan.
-    factor, right = primals
-    change, right_change = tangents
-    solution = _scanned_solve(factor, right)
-    return solution, _scanned_solve(factor, right_change - jnp.tril(change) @ solution)
+    return jax.lax.scan(next_row, right, (rows, factor.T))[1]
