@@ -4,10 +4,13 @@ import gc
 import os
 from pathlib import Path
 
-# Most of the time goes into compiling hundreds of small programs, which takes less with few optimizations. The option
-# is JAX's own: XLA's flags change with jaxlib, and XLA ends the process at a flag that it does not know. As a variable
-# of the environment it also reaches the commands that tests start.
-os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+from support.xla import with_flag
+
+# Most of the time goes into compiling hundreds of small programs, which takes less with few optimizations, and half as
+# long without XLA's fusion emitters. Variables of the environment also reach the workers and the commands that tests
+# start.
+os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = os.environ.get("JAX_DISABLE_MOST_OPTIMIZATIONS", "true")
+os.environ["XLA_FLAGS"] = with_flag(os.environ.get("XLA_FLAGS", ""), "--xla_cpu_use_fusion_emitters=false")
 
 # Compiled programs are shared by the workers, by the commands that tests start, and by the next run. JAX reads these
 # when it is imported.
