@@ -153,7 +153,7 @@ def _group_shape(size: int, dtype) -> tuple[int, int]:
 def _group_ends(totals: Float[Array, " groups"], n: int | Int[Array, ""], gap: float | Scalar) -> Positions:
     """Where on the line from 0 to n - gap each group ends. All sums are of integers, and exact."""
     unit = jnp.asarray(2.0**-_FRACTION_BITS, totals.dtype)
-    expected = totals * (jnp.asarray(n, totals.dtype) / jnp.sum(totals))
+    expected = totals * (jnp.asarray(n - gap, totals.dtype) / jnp.sum(totals))
     floor = jnp.floor(expected)
     whole = jnp.cumsum(floor.astype(jnp.int32))
     units = jnp.cumsum(jnp.round((expected - floor) / unit).astype(jnp.int32))
@@ -221,17 +221,8 @@ def _starts(totals: Float[Array, " blocks"]) -> Float[Array, " blocks"]:
     if size <= 4 * _BLOCKS[0]:
         return totals @ jnp.triu(jnp.ones((size, size), totals.dtype), 1)
     table = _in_blocks(totals)
-    return _added(_starts(jnp.sum(table, axis=1)), table, _triangle(table, 1)).reshape(-1)[:size]
-
-
-def _added(starts: Array, table: Float[Array, "blocks block"], triangle: Array) -> Float[Array, "blocks block"]:
-    """Sums within blocks, each from where it starts, in one matrix product.
-
-    XLA:CPU would repeat a separate addition, with the starts, in every loop that uses the sums (jaxlib 0.10).
-    """
-    both = jnp.concatenate([starts[:, None], table], axis=1)
-    ones = jnp.ones((1, triangle.shape[1]), table.dtype)
-    return jnp.matmul(both, jnp.concatenate([ones, triangle]), precision="highest")
+    before = jnp.matmul(table, _triangle(table, 1), precision="highest")
+    return (_starts(jnp.sum(table, axis=1))[:, None] + before).reshape(-1)[:size]
 
 
 def _in_blocks(values: Float[Array, " size"]) -> Float[Array, "blocks block"]:
@@ -241,7 +232,7 @@ def _in_blocks(values: Float[Array, " size"]) -> Float[Array, "blocks block"]:
     return jnp.pad(values, (0, blocks * block - len(values))).reshape(blocks, block)
 
 
-def _counts(shape: tuple[int, int], size: int, dtype) -> Float[Array, "blocks block"]:
+def _counts(shape: tuple[int, ...], size: int, dtype) -> Float[Array, "blocks block"]:
     """How many of `size` values are in each block up to each index."""
     blocks, block = shape
     left = size - block * jnp.arange(blocks)[:, None]
