@@ -1,4 +1,4 @@
-"""Ancestors: the right number of copies, in order, of living particles only."""
+"""Ancestors: the right number of copies, in order, of particles of positive weight only."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from mcfo.resampling import ESSBelow, Multinomial, Residual, Stratified, Systematic
-from mcfo.smc.weights import cumulative_count, cumulative_shares, effective_sample_size, normalize, relative
+from mcfo.smc.cumulative import Cumulative, Positions, cumulative_count
+from mcfo.smc.weights import effective_sample_size, normalize, relative
 from support.means import assert_mean
 
 SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]
@@ -73,7 +74,7 @@ def test_particles_of_weight_zero_have_no_offspring(scheme, particles, dtype):
 
 
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
-def test_one_living_particle_gets_everything(scheme):
+def test_one_particle_of_positive_weight_gets_everything(scheme):
     for place in (0, 3, 9):
         log_weights = jnp.full(10, -jnp.inf).at[place].set(0.0)
         assert (scheme(log_weights, key=jax.random.key(0)) == place).all()
@@ -95,28 +96,48 @@ def test_no_callback(scheme):
     assert "callback" not in program
 
 
+def positions(values, n):
+    return jax.jit(lambda values: Cumulative.of(values, n).positions())(values)
+
+
 @pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
-@pytest.mark.parametrize("size", [1, 15, 16, 17, 300, 5000])
+@pytest.mark.parametrize("size", [1, 15, 16, 17, 300, 1025, 5000, 10_007])
 def test_cumulative_sums(size, dtype):
     numbers = np.random.default_rng(size)
     values = np.where(numbers.random(size) < 0.5, numbers.random(size), 0).astype(dtype)
     values[0] = 0.5
-    shares = np.asarray(jax.jit(cumulative_shares)(values))
+    values[size // 2 + 1 : size // 2 + 1000] = 0  # over the end of a group
+    whole, within = positions(values, size)
+    reached = np.asarray(whole) + np.asarray(within, np.float64)
     exact = np.cumsum(np.asarray(values, np.float64))
-    np.testing.assert_allclose(shares, exact / exact[-1], atol=size * np.finfo(dtype).eps)
-    assert shares[-1] == 1
-    steps = np.diff(shares)
+    np.testing.assert_allclose(reached / size, exact / exact[-1], atol=size * np.finfo(dtype).eps)
+    assert reached[-1] == size
+    steps = np.diff(reached)
     assert (steps >= 0).all()
     assert (steps[values[1:] == 0] == 0).all()
     counts = numbers.poisson(0.9, size).astype(np.int32)
-    np.testing.assert_array_equal(jax.jit(cumulative_count)(counts), np.cumsum(counts))
+    np.testing.assert_array_equal(jax.jit(lambda counts: cumulative_count(counts, 2 * size))(counts), np.cumsum(counts))
 
 
-@pytest.mark.parametrize("size", [10, 17, 1000])
+@pytest.mark.parametrize("size", [10, 17, 1000, 5000])
 @pytest.mark.parametrize("value", [0, jnp.inf, jnp.nan])
-def test_shares_of_no_total_are_equal(size, value):
-    values = jnp.zeros(size).at[size // 2].set(value)
-    np.testing.assert_allclose(cumulative_shares(values), np.arange(1, size + 1) / size, rtol=1e-15)
+@pytest.mark.parametrize("dtype", [jnp.float32, jnp.float64])
+def test_positions_without_a_total_are_even(size, value, dtype):
+    values = jnp.zeros(size, dtype).at[size // 2].set(value)
+    whole, within = positions(values, size)
+    rtol = 1e-15 if dtype == jnp.float64 else 1e-6
+    np.testing.assert_allclose(whole + np.asarray(within, np.float64), np.arange(1, size + 1), rtol=rtol)
+
+
+@pytest.mark.parametrize("size", [1000, 5000])
+def test_finding_is_the_inverse_of_positions(size):
+    values = jnp.asarray(np.random.default_rng(0).uniform(0.1, 1, size), jnp.float32)
+    whole, within = positions(values, size)
+    ends = np.asarray(whole) + np.asarray(within, np.float64)
+    middles = (ends + np.concatenate([[0], ends[:-1]])) / 2
+    points = Positions(jnp.asarray(middles, jnp.int32), jnp.asarray(middles % 1, jnp.float32))
+    found = jax.jit(lambda: Cumulative.of(values, size).find(points))()
+    np.testing.assert_array_equal(found, np.arange(size))
 
 
 @pytest.mark.parametrize("scheme", [Multinomial(), Stratified(), Systematic()], ids=lambda one: type(one).__name__)
@@ -133,8 +154,8 @@ def test_relative_weights_draw_the_same(scheme, last):
 
 
 @pytest.mark.parametrize("particles", [100, 1000, 4096])
-def test_the_dead_have_no_offspring_where_sums_are_rounded(particles):
-    # Few are alive, so that most blocks begin and end with dead ones, where sums over blocks meet sums within.
+def test_zero_weight_particles_have_no_offspring_where_sums_are_rounded(particles):
+    # Few are alive, so that most blocks begin and end with zero weights, where sums over blocks meet sums within.
     log_weights = random_log_weights(particles, key=jax.random.key(particles)).astype(jnp.float32)
     alive = jax.random.bernoulli(jax.random.key(1), 0.05, (particles,)).at[particles // 2].set(True)
     log_weights = normalize(jnp.where(alive, log_weights, -jnp.inf))[0]

@@ -9,12 +9,21 @@ import abc
 from typing import ClassVar
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Int
 
 from mcfo import random
-from mcfo.smc.weights import count_type, cumulative_count, cumulative_shares, effective_sample_size
+from mcfo.smc.cumulative import Cumulative, Positions, count_type, cumulative_count
+from mcfo.smc.weights import effective_sample_size
 from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
+
+_MOST_ROUNDING = 2**-10
+"""Copies by which rounding may have made an expected number too small."""
+_FINEST = 2**30
+"""Points on a line of integers that tell any number of groups apart."""
+_GROUP_TAG = 0x67726F75
+"""Keeps the numbers that choose a group apart from those that choose within it."""
 
 
 class Resampling(eqx.Module):
@@ -32,12 +41,14 @@ class Resampling(eqx.Module):
 
 
 class Multinomial(Resampling):
-    """Independent draws from the weights: the largest variance, and the simplest law."""
+    """Independent draws from the weights: the simplest distribution, and the largest variance."""
 
     scale_free: ClassVar[bool] = True
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
-        return _invert(_cumulative(log_weights), _ordered_uniforms(len(log_weights), log_weights.dtype, key=key))
+        particles = len(log_weights)
+        points = _ordered_points(particles, particles, log_weights.dtype, key=key)
+        return _cumulative(log_weights, particles).find(points)
 
 
 class Stratified(Resampling):
@@ -48,10 +59,8 @@ class Stratified(Resampling):
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles = len(log_weights)
         offsets = random.uniform(key, (particles,), log_weights.dtype)
-        reach = particles * _cumulative(log_weights)
-        stratum = jnp.floor(reach).astype(jnp.int32)
-        within = offsets[jnp.minimum(stratum, particles - 1)] < reach - stratum
-        return _from_boundaries(stratum + within)
+        stratum, fraction = _cumulative(log_weights, particles).positions().split()
+        return _from_boundaries(stratum + (offsets[jnp.minimum(stratum, particles - 1)] < fraction))
 
 
 class Systematic(Resampling):
@@ -61,29 +70,23 @@ class Systematic(Resampling):
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         offset = random.uniform(key, (), log_weights.dtype)
-        particles = len(log_weights)
-        reach = particles * _cumulative(log_weights)
-        boundaries = jnp.ceil(reach - offset).astype(jnp.int32)
-        # K - offset can round down to K - 1: the last place is still the last living particle's.
-        return _from_boundaries(jnp.where(reach >= particles, particles, boundaries))
+        whole, within = _cumulative(log_weights, len(log_weights)).positions()
+        return _from_boundaries(whole + jnp.ceil(within - offset).astype(jnp.int32))
 
 
 class Residual(Resampling):
-    """floor(K W_i) copies of each particle for certain, the rest drawn from what remains. Liu and Chen (1998)."""
+    """floor(K W_i) certain copies of each particle; the others are drawn from what remains. Liu and Chen (1998)."""
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles = len(log_weights)
         expected = particles * jnp.exp(log_weights)
-        # K exp(-log K) rounds to just below one: a whole copy is one up to rounding.
-        certain = jnp.floor(expected * (1 + 8 * jnp.finfo(expected.dtype).eps))
-        open_places = particles - jnp.sum(certain).astype(jnp.int32)
-        remainder = cumulative_shares(jnp.maximum(expected - certain, 0.0))
-        ordered = _ordered_uniforms(particles, log_weights.dtype, key=key)
-        # Those before another one, as shares of it, are the order statistics of so many uniforms.
-        next_one = jnp.where(open_places < particles, ordered[jnp.minimum(open_places, particles - 1)], 1.0)
-        uniforms = jnp.minimum(ordered / next_one, _below_one(log_weights.dtype))
-        drawn = _invert(remainder, uniforms)
-        extra = jnp.zeros(particles, jnp.int32).at[drawn].add(jnp.arange(particles) < open_places)
+        # K exp(-log K) rounds to just below one: a copy is whole up to rounding.
+        rounding = jnp.minimum(8 * jnp.finfo(expected.dtype).eps * expected, _MOST_ROUNDING)
+        certain = jnp.floor(expected + rounding)
+        drawn = jnp.maximum(particles - jnp.sum(certain.astype(jnp.int32)), 0)
+        remainder = Cumulative.of(jnp.maximum(expected - certain, 0.0), drawn)
+        index = remainder.find(_ordered_points(particles, drawn, log_weights.dtype, key=key))
+        extra = jnp.zeros(particles, jnp.int32).at[index].add(jnp.arange(particles) < drawn)
         return _from_boundaries(cumulative_count(certain.astype(jnp.int32) + extra))
 
 
@@ -130,47 +133,47 @@ class ESSBelow(Criterion):
 
 def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
     """Independent draws from a set of normalized log-weights, in no order."""
+    cumulative = _cumulative(log_weights, _FINEST)
+    # First a group, by an integer that resolves any number of them; then a particle of it.
+    point = (jax.random.bits(jax.random.fold_in(key, _GROUP_TAG), (count,), "uint32") & (_FINEST - 1)).astype(jnp.int32)
     uniforms = random.uniform(key, (count,), log_weights.dtype)
-    return jnp.searchsorted(_cumulative(log_weights), uniforms, side="right").astype(jnp.int32)
+    return cumulative.find_in_group(cumulative.find_group(point, 0.0), uniforms)
 
 
 def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
-    """So many draws from a set of normalized log-weights, ascending, from an even grid that one uniform number shifts:
-    index i comes count · W_i times in mean."""
+    """n draws from a set of normalized log-weights, ascending, on an even grid that one uniform number shifts: index i
+    is drawn n · W_i times in the mean."""
+    # Positions are in units of which each particle has about one, so that few draws from many particles are right too.
+    spacing = -(-len(log_weights) // count)
+    whole_offset = jax.random.randint(jax.random.fold_in(key, _GROUP_TAG), (), 0, spacing)
     offset = random.uniform(key, (), log_weights.dtype)
-    grid = jnp.minimum((jnp.arange(count) + offset) / count, _below_one(log_weights.dtype))
-    return jnp.searchsorted(_cumulative(log_weights), grid, side="right").astype(jnp.int32)
+    whole, within = _cumulative(log_weights, spacing * count).positions()
+    units = whole - whole_offset + jnp.ceil(within - offset).astype(jnp.int32)
+    return _from_boundaries(-(-units // spacing), count)
 
 
-def _ordered_uniforms(count: int, dtype, *, key: Key) -> Float[Array, " count"]:
-    """Uniform numbers in ascending order, without sorting: cumulative sums of exponentials, as shares of one more."""
-    spacings = random.exponential(key, (count + 1,), dtype)
-    # The last one apart: the others have the particles' number, which falls into blocks.
-    inner, last = spacings[:-1], spacings[-1]
-    total = jnp.sum(inner)
-    return cumulative_shares(inner) * (total / (total + last))
+def _cumulative(log_weights: LogWeights, n: int) -> Cumulative:
+    return Cumulative.of(jnp.exp(log_weights), n)
 
 
-def _cumulative(log_weights: LogWeights) -> Float[Array, " particles"]:
-    """Cumulative weights that end in exactly one, whatever rounding did."""
-    return cumulative_shares(jnp.exp(log_weights))
+def _ordered_points(count: int, n: int | Int[Array, ""], dtype, *, key: Key) -> Positions:
+    """n independent uniform points on a line from 0 to n, in ascending order, the first of `count`.
+
+    No sorting: distances between them are exponential variables, as shares of the sum of n + 1.
+    """
+    distances = random.exponential(key, (count + 1,), dtype)
+    # The last one apart: the others have the particles' number, which divides into blocks.
+    inner, last = jnp.where(jnp.arange(count) < n, distances[:-1], 0.0), distances[n]
+    return Cumulative.of(inner, n, gap=n * (last / (jnp.sum(inner) + last))).positions()
 
 
-def _from_boundaries(boundaries: Int[Array, " particles"]) -> Ancestors:
-    """Ancestors of places 0..K-1 where particle i owns the places from boundaries[i-1] up to boundaries[i].
+def _from_boundaries(boundaries: Int[Array, " particles"], count: int | None = None) -> Int[Array, " n"]:
+    """Ancestors of n indices, where particle i owns those from boundaries[i-1] up to boundaries[i]; n is K by default.
 
     A_j = #{i : boundaries[i] <= j}, counted by a scatter and a cumulative sum: linear in K, where a binary search
-    for each place is not. The last boundary must be K.
+    for each index is not. The last boundary must be n.
     """
     particles = len(boundaries)
-    ends = jnp.zeros(particles, count_type(particles)).at[boundaries].add(1, mode="drop")
-    return cumulative_count(ends)
-
-
-def _invert(cumulative: Float[Array, " particles"], uniforms: Float[Array, " particles"]) -> Ancestors:
-    uniforms = jnp.minimum(uniforms, _below_one(uniforms.dtype))
-    return jnp.searchsorted(cumulative, uniforms, side="right").astype(jnp.int32)
-
-
-def _below_one(dtype) -> float:
-    return float(1 - jnp.finfo(dtype).epsneg)
+    count = particles if count is None else count
+    ends = jnp.zeros(count, count_type(particles)).at[boundaries].add(1, mode="drop")
+    return cumulative_count(ends, particles)
