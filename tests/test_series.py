@@ -134,3 +134,12 @@ def test_what_does_not_stack_is_refused(series_list, message):
 def test_padding_cannot_shorten():
     with pytest.raises(ValueError, match="Cannot pad a series of 3 steps to 2"):
         Series.from_values(np.ones(3)).pad(2)
+
+
+def test_values_have_nan_for_what_is_missing_and_no_padding():
+    values = np.array([[1.0, np.nan], [np.nan, np.nan], [3.0, 4.0]])
+    series = Series.from_values(values)
+    np.testing.assert_array_equal(series.values(), values)
+    np.testing.assert_array_equal(series.pad(7).values(), values)
+    assert series.values().dtype == np.float64
+    np.testing.assert_array_equal(Series.from_values([2, 0, 5]).values(), [[2.0], [0.0], [5.0]])
