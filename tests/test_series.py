@@ -136,10 +136,10 @@ def test_padding_cannot_shorten():
         Series.from_values(np.ones(3)).pad(2)
 
 
-def test_values_on_the_host():
-    """NaN where one is missing, whatever form the mask has; the padding is cut."""
-    wide = Series.from_values([[1.0, np.nan], [3.0, 4.0]])
-    np.testing.assert_array_equal(wide.pad(5).values(), [[1.0, np.nan], [3.0, 4.0]])
-    counts = Series.from_values(np.array([3, 1, 2]), observed=[True, False, True]).values()
-    np.testing.assert_array_equal(counts, [[3.0], [np.nan], [2.0]])
-    assert counts.dtype == float
+def test_values_have_nan_for_what_is_missing_and_no_padding():
+    values = np.array([[1.0, np.nan], [np.nan, np.nan], [3.0, 4.0]])
+    series = Series.from_values(values)
+    np.testing.assert_array_equal(series.values(), values)
+    np.testing.assert_array_equal(series.pad(7).values(), values)
+    assert series.values().dtype == np.float64
+    np.testing.assert_array_equal(Series.from_values([2, 0, 5]).values(), [[2.0], [0.0], [5.0]])

@@ -242,7 +242,7 @@ def test_a_disk_that_is_full_loses_nothing(place, tmp_path):
     stopped = run(tmp_path / "run", limit=24)
     assert stopped.returncode == 2, stopped.stderr
     assert "Traceback" not in stopped.stderr
-    assert "go on with --resume" in stopped.stderr
+    assert "resume: --resume" in stopped.stderr
     assert 0 < len(read_metrics(tmp_path / "run")) < 120
     at_once = run(tmp_path / "none", limit=0)
     assert at_once.returncode == 2

@@ -240,7 +240,7 @@ def test_states_streams_and_scores_read_what_drives_the_model(tables, driven, tm
     for line, message in (
         ("3", "the input driver is missing"),
         ('{"level": 3, "driver": null}', "the input driver is missing"),
-        ('{"level": 3, "driver": 1, "elapsed": 0}', "elapsed is 0, but time goes on"),
+        ('{"level": 3, "driver": 1, "elapsed": 0}', "elapsed is 0, but a positive number is wanted"),
         ('{"level": 3, "drivr": 1}', "the input driver is missing"),
     ):
         assert refused(CliRunner().invoke(app, ["stream", str(driven), "--particles", "20"], input=line), message)

@@ -80,7 +80,7 @@ def test_buckets_are_made_where_they_pay():
     many = as_buckets(ragged(*range(10, 210)), batch=10)
     assert 1 < len(many) <= 4
     assert padded(many) <= 1.3 * sum(range(10, 210))
-    with pytest.raises(InputError, match="at place 1"):
+    with pytest.raises(InputError, match="at index 1"):
         as_buckets([ragged(3)[0], "a"])
     with pytest.raises(ValueError, match="different numbers of observed dimensions"):
         as_buckets([*ragged(3), mcfo.Series.from_values(np.zeros((2, 2)))])

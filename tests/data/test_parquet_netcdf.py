@@ -167,7 +167,7 @@ def test_inputs_are_read_and_are_no_values(tmp_path):
     table = read_series(path, inputs=["w", "u"])
     assert (table.columns, table.inputs) == (["x"], ["w", "u"])
     np.testing.assert_array_equal(table.series_list[0].inputs, [[2, 0.5], [3, 1.5], [4, 2.5]])
-    refused(path, "is asked for twice", values=["x", "u"], inputs=["u"])
+    refused(path, "is requested twice", values=["x", "u"], inputs=["u"])
     refused(path, "has no column 'z'", inputs=["z"])
     path.write_text("x,u\n1,0.5\n2,\n")
     refused(path, "line 3, column 'u': the input is missing. Inputs are known at every step", inputs=["u"])

@@ -191,8 +191,8 @@ def test_the_undecodable_line_is_exact_in_a_long_file(csv_file):
         ({"series": "Station"}, "has no column 'Station'. Did you mean 'station'?"),
         ({"time": "zzz"}, "has no column 'zzz'. There are: pressure, station, x."),
         ({"values": ["x", "x"]}, "The column 'x' of"),
-        ({"values": ["x"], "series": "x"}, "is asked for twice"),
-        ({"series": "x", "time": "x"}, "is asked for twice"),
+        ({"values": ["x"], "series": "x"}, "is requested twice"),
+        ({"series": "x", "time": "x"}, "is requested twice"),
         ({"values": []}, "has no column of values"),
     ],
 )

@@ -254,7 +254,7 @@ def test_a_time_of_two_is_two_steps():
         (lambda: StochasticVolatility(degrees=2.0), "degrees must be greater than 2"),
         (lambda: LeveragedVolatility(leverage=-1.0), "leverage must lie between -1 and 1"),
         (lambda: NegativeBinomialCounts(concentration=0.0), "concentration must be positive"),
-        (lambda: PoissonCounts(timed=True).transition(jnp.zeros(1), None), "takes the time since the step before"),
+        (lambda: PoissonCounts(timed=True).transition(jnp.zeros(1), None), "takes the time since the previous step"),
         (lambda: PoissonCounts(input_weights=1.0).emission(None, jnp.zeros(1), None), "has weights for inputs"),
     ],
 )

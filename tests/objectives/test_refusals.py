@@ -113,6 +113,18 @@ def test_refused_as_another_kind(make, message, monkeypatch):
         make()
 
 
+def test_a_property_and_not_a_name_demands_the_prior():
+    model = scalar_model()
+    proposal, series = mcfo.proposals.AffineGaussian.optimal(model), data(model, 4)
+    estimator = Estimator(SMC(5), FilterScore())
+    Objective(estimator, name="bootstrap").check(model, proposal, series)
+    renamed = Objective(estimator, name="other", prior_proposal=True)
+    for objective in (renamed, renamed.in_windows(2)):
+        objective.check(model, mcfo.proposals.Bootstrap(), series)
+        with pytest.raises(ValueError, match=r"other\(\) filters with the model's own prior"):
+            objective.check(model, proposal, series)
+
+
 def test_refused_when_called(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
     model = scalar_model()

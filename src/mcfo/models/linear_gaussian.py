@@ -96,7 +96,7 @@ class LinearGaussian(MarkovModel):
             ("transition_noise", latent),
             ("emission_noise", dimensions),
         ):
-            noise: Covariance = getattr(self, name.replace("covariance", "noise"))
+            noise: Covariance = getattr(self, name)
             if noise.size != size:
                 raise ValueError(f"{name} is of size {noise.size}, but {size} is wanted. Give a matrix of that size.")
         for name, rows in (("transition_inputs", latent), ("emission_inputs", dimensions)):

@@ -6,7 +6,6 @@ neighbors. All of it is arithmetic inside XLA: no callback, no loop over particl
 """
 
 import abc
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -27,13 +26,7 @@ _GROUP_TAG = 0x67726F75
 
 
 class Resampling(eqx.Module):
-    """A way to draw ancestors.
-
-    `scale_free`: whether it divides by the sum of the weights itself, so that log-weights may differ from normalized
-    ones by a constant, and need not be finite.
-    """
-
-    scale_free: ClassVar[bool] = False
+    """A way to draw ancestors."""
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
@@ -42,8 +35,6 @@ class Resampling(eqx.Module):
 
 class Multinomial(Resampling):
     """Independent draws from the weights: the simplest distribution, and the largest variance."""
-
-    scale_free: ClassVar[bool] = True
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles = len(log_weights)
@@ -54,8 +45,6 @@ class Multinomial(Resampling):
 class Stratified(Resampling):
     """One draw in each of K equal strata of the cumulative weights. Kitagawa (1996)."""
 
-    scale_free: ClassVar[bool] = True
-
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles = len(log_weights)
         offsets = random.uniform(key, (particles,), log_weights.dtype)
@@ -65,8 +54,6 @@ class Stratified(Resampling):
 
 class Systematic(Resampling):
     """One uniform number shifts an even grid over the cumulative weights: the cheapest, and usually the best."""
-
-    scale_free: ClassVar[bool] = True
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         offset = random.uniform(key, (), log_weights.dtype)
