@@ -44,6 +44,7 @@ LAYERS = [
 INNER = {
     "smc": [
         "weights",
+        "cumulative",
         "resampling",
         "noise",
         "trace",

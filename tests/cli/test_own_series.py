@@ -180,7 +180,7 @@ def driven(tables):
     fit = ["fit", "local-level", "--data", tables / "uneven.csv", "--inputs", "driver", "--out", tables / "run"]
     result = invoke(*fit, *SMALL)
     assert result.exit_code == 0, result.output
-    assert "The model reads the time since the row before, in units of 1 day" in squeezed(result)
+    assert "The model reads the time since the previous row, in units of 1 day" in squeezed(result)
     return tables / "run"
 
 
@@ -196,7 +196,7 @@ def test_uneven_times_and_inputs_are_read_again(tables, driven):
     assert abs(found[0][0]["exact_nll_per_step"] - found[0][0]["nll_per_step"]) < 0.2
     plain = mcfo.read_series(tables / "uneven.csv", values=["level"]).series_list
     with pytest.raises(
-        ValueError, match=r"reads 2 inputs .the time since the row before, driver., but these data have 0"
+        ValueError, match=r"reads 2 inputs .the time since the previous row, driver., but these data have 0"
     ):
         mcfo.load_run(driven, series_list=plain)
 

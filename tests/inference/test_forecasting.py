@@ -127,8 +127,8 @@ def test_a_filter_that_lost_the_series_says_so():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"steps": 0}, "one or more of each"),
-        ({"steps": 2, "draws": 0}, "one or more of each"),
+        ({"steps": 0}, "at least one step and one draw"),
+        ({"steps": 2, "draws": 0}, "at least one step and one draw"),
         ({"steps": 2, "inputs": np.zeros((2, 1))}, "none if not"),
     ],
 )

@@ -114,7 +114,7 @@ def test_a_run_is_loaded_without_pickles(run):
     wrong = mcfo.models.StochasticVolatility(), mcfo.proposals.Bootstrap()
     with pytest.raises(InputError, match="holds another model"):
         mcfo.load_run(folder, like=wrong)
-    with pytest.raises(InputError, match="was made in Python"):
+    with pytest.raises(InputError, match="was built in Python"):
         mcfo.load_run(folder)
 
 

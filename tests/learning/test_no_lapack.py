@@ -9,12 +9,12 @@ import pytest
 
 from mcfo import Series, objectives, stack
 from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
-from mcfo.catalogue.registry import CATALOGUE, make
+from mcfo.catalogue.registry import CATALOGUE, build
 from mcfo.gradients.rules import DEVICES
 from mcfo.kalman import kalman_smoother
-from mcfo.learning.devices import make_mesh
+from mcfo.learning.devices import build_mesh
 from mcfo.learning.parameters import Modules, split
-from mcfo.learning.step import State, make_chunk
+from mcfo.learning.step import State, build_chunk
 from mcfo.models import LinearGaussian
 from mcfo.proposals import AffineGaussian, LocallyOptimal
 from support.lowering import lapack_calls_in_loops
@@ -48,7 +48,7 @@ def lower(model, proposal, fixed, series, rules):
     learned, rest = split(Modules(model, proposal), fixed)
     arrays, static = eqx.partition(rest, eqx.is_array)
     optimizer = optax.adam(0.01)
-    chunk = make_chunk(objectives.mcfo(4, **rules), optimizer, static, 0, make_mesh(1, DEVICES))
+    chunk = build_chunk(objectives.mcfo(4, **rules), optimizer, static, 0, build_mesh(1, DEVICES))
     batch = stack(series)
     places = np.zeros((1, SEEDS, 2), np.int32)
     seeds, count = np.arange(SEEDS, dtype=np.int32), np.asarray(1, np.int32)
@@ -77,13 +77,13 @@ CASES = [
 def test_catalogue(name, gaps, inputs):
     entry = CATALOGUE[name]
     series = partly_observed(kind=KINDS.get(name, "real"), gaps=gaps, inputs=inputs)
-    start = make(name, series, OPTIONS.get(name, {}), gaps=gaps)
+    start = build(name, series, OPTIONS.get(name, {}), gaps=gaps)
     assert not lapack_calls_in_loops(lower(start.model, start.proposal, start.fixed, series, entry.rules))
 
 
 def test_more_latents_than_are_unrolled():
     series = partly_observed(6, gaps=True)
-    start = make("local-trend", series, {}, gaps=True)
+    start = build("local-trend", series, {}, gaps=True)
     assert start.model.latent_size == 12
     assert not lapack_calls_in_loops(lower(start.model, start.proposal, start.fixed, series, {}))
 

@@ -34,7 +34,7 @@ class Tossing(mcfo.Proposal):
 def test_draws_of_the_filter_score_where_they_cannot_be():
     with pytest.raises(ValueError, match="at least 1, but got 0"):
         FilterScore(draws=0)
-    with pytest.raises(ValueError, match="PIMH's moves come from an accepted sweep"):
+    with pytest.raises(ValueError, match="PIMH's draws come from an accepted sweep"):
         mcfo.objectives.mcfo(5, sweeps=2, theta="filter-score-draws-2")
     with pytest.raises(ValueError, match="Remembering is not Markov, so that gradients cross time"):
         mcfo.objectives.mcfo(5, theta=FilterScore(draws=2), phi="inclusive-kl").loss(
@@ -119,7 +119,7 @@ def test_a_property_and_not_a_name_demands_the_prior():
     estimator = Estimator(SMC(5), FilterScore())
     Objective(estimator, name="bootstrap").check(model, proposal, series)
     renamed = Objective(estimator, name="other", prior_proposal=True)
-    for objective in (renamed, renamed.in_windows(2)):
+    for objective in (renamed, renamed.with_backward(mcfo.objectives.Reverse(window=2))):
         objective.check(model, mcfo.proposals.Bootstrap(), series)
         with pytest.raises(ValueError, match=r"other\(\) filters with the model's own prior"):
             objective.check(model, proposal, series)

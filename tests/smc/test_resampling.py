@@ -7,7 +7,7 @@ import pytest
 
 from mcfo.resampling import ESSBelow, Multinomial, Residual, Stratified, Systematic
 from mcfo.smc.cumulative import Cumulative, Positions, cumulative_count
-from mcfo.smc.weights import effective_sample_size, normalize, relative
+from mcfo.smc.weights import effective_sample_size, normalize
 from support.means import assert_mean
 
 SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]
@@ -138,19 +138,6 @@ def test_finding_is_the_inverse_of_positions(size):
     points = Positions(jnp.asarray(middles, jnp.int32), jnp.asarray(middles % 1, jnp.float32))
     found = jax.jit(lambda: Cumulative.of(values, size).find(points))()
     np.testing.assert_array_equal(found, np.arange(size))
-
-
-@pytest.mark.parametrize("scheme", [Multinomial(), Stratified(), Systematic()], ids=lambda one: type(one).__name__)
-@pytest.mark.parametrize("last", [3.0, -jnp.inf, jnp.inf, jnp.nan])
-def test_relative_weights_draw_the_same(scheme, last):
-    """Also where there is nothing to normalize by."""
-    log_weights = jnp.asarray([-jnp.inf, last, -jnp.inf, -jnp.inf, last / 2])
-    assert scheme.scale_free
-    for seed in range(20):
-        key = jax.random.key(seed)
-        np.testing.assert_array_equal(
-            scheme(relative(log_weights)[0], key=key), scheme(normalize(log_weights)[0], key=key)
-        )
 
 
 @pytest.mark.parametrize("particles", [100, 1000, 4096])

@@ -197,8 +197,10 @@ def build_table(
 
     table = Table(box=SIMPLE_HEAD, padding=(0, 1), title_justify="left", caption_justify="left", **options)
     for index, title in enumerate(header):
-        words = index == 0 or title in text
-        table.add_column(escape(title), justify="left" if words else "right", no_wrap=index == 0 or not words)
+        is_text = index == 0 or title in text
+        # A title may wrap on a narrow terminal, a number must be read whole.
+        width = None if is_text else max((len(row[index]) for row in rows[:most]), default=None)
+        table.add_column(escape(title), justify="left" if is_text else "right", no_wrap=index == 0, min_width=width)
     for row in rows[:most]:
         table.add_row(*map(escape, row))
     if most is not None and len(rows) > most:

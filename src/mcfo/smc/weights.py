@@ -13,19 +13,11 @@ def normalize(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
     continues and all later numbers are defined, and log R says what happened: -inf if all weights are zero, +inf if one
     is infinite, NaN if one is NaN.
     """
-    return normalize_relative(*relative(log_weights))
-
-
-def relative(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
-    """Log-weights less the largest finite one, so that exponentials do not overflow; and that one."""
-    # The default is finite, so that the result is, without a further check.
+    # The largest finite one is taken off, so that exponentials do not overflow. The default is finite too, so that the
+    # shift always is.
     lowest = jnp.finfo(log_weights.dtype).min
     shift = jnp.max(jnp.where(jnp.isfinite(log_weights), log_weights, lowest))
-    return log_weights - shift, shift
-
-
-def normalize_relative(shifted: LogWeights, shift: Scalar) -> tuple[LogWeights, Scalar]:
-    """`normalize` of the result of `relative`."""
+    shifted = log_weights - shift
     total = _sum(jnp.exp(shifted), shifted != -jnp.inf)
     # The inner `where` keeps the gradient of a collapsed step from being NaN.
     log_total = jnp.where(
