@@ -325,8 +325,8 @@ def test_the_command(tmp_path):
     found = read_series(tmp_path / "m" / "train.npz")
     np.testing.assert_array_equal(found.series_list[1].observations, rolls()["train"][1])
     for arguments, message in (
-        ([], "Give a file by --from"),
-        (["--from", "x.npz", "--download", "jsb"], "Give a file by --from"),
+        ([], "Give either a file with --from"),
+        (["--from", "x.npz", "--download", "jsb"], "Give either a file with --from"),
         (["--download", "jbs"], "There is no data set 'jbs'"),
         (["--from", tmp_path / "a.json", "--out", tmp_path / "m"], "exists already"),
     ):

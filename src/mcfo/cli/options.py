@@ -195,7 +195,9 @@ def build_table(
     from rich.markup import escape
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), title_justify="left", caption_justify="left", **options)
+    table = Table(
+        box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left", caption_justify="left", **options
+    )
     for index, title in enumerate(header):
         is_text = index == 0 or title in text
         # A title may wrap on a narrow terminal, a number must be read whole.
