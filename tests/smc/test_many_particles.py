@@ -105,7 +105,7 @@ def test_one_level_is_noticed_by_copies(particles, one_level):
 
 
 @pytest.mark.parametrize("draw", DRAWS)
-@pytest.mark.parametrize("particles", [10**7])
+@pytest.mark.parametrize("particles", [pytest.param(10**7, marks=pytest.mark.slow)])
 def test_one_level_is_noticed_by_parity(draw, particles, one_level):
     """Negative control, where a quarter of the particles is lost: with 10^6 it is a third of a percent."""
     log_weights, expected = alternating(particles)
