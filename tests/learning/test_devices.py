@@ -19,9 +19,9 @@ from jax.sharding import PartitionSpec as P
 sys.path.insert(0, "tests")
 from support.learning import FIXED, make_series, start
 from mcfo.gradients.rules import DEVICES
-from mcfo.learning.devices import make_mesh
+from mcfo.learning.devices import build_mesh
 from mcfo.learning.parameters import Modules, split
-from mcfo.learning.step import compiled, outcome_of, shared_by_devices
+from mcfo.learning.step import batch_outcome, compiled, mean_over_devices
 
 learned, rest = split(Modules(*start()), FIXED)
 learned = jax.tree.map(lambda array: jnp.stack([array, 1.1 * array]), learned)
@@ -42,11 +42,11 @@ keys = jax.random.split(jax.random.key(0), 2)
 found = {}
 for name in sys.argv[1:]:
     for devices in (1, 4):
-        mesh = make_mesh(devices, DEVICES)
+        mesh = build_mesh(devices, DEVICES)
 
         def outcome(learned, places, keys):
-            found = outcome_of(objectives[name], learned, rest, (data,), jnp.asarray(0), places, keys)
-            return ravel_pytree(shared_by_devices(found) if devices > 1 else found)[0]
+            found = batch_outcome(objectives[name], learned, rest, (data,), jnp.asarray(0), places, keys)
+            return ravel_pytree(mean_over_devices(found) if devices > 1 else found)[0]
 
         program = compiled(outcome, mesh, (P(), P(None, DEVICES), P()))
         found.setdefault(name, []).append(program(learned, places, keys).tolist())

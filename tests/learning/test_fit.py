@@ -167,7 +167,7 @@ def test_updates_compile_once():
     state = trainer.start()
     while int(state.step) < 7:
         state, _ = trainer.advance(state)
-        state = trainer.place(jax.tree.map(np.asarray, state))  # as after a resume
+        state = trainer.replicate(jax.tree.map(np.asarray, state))  # as after a resume
     assert trainer._chunk._cache_size() == 1
 
 

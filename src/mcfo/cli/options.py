@@ -195,6 +195,8 @@ def build_table(
     from rich.markup import escape
     from rich.table import Table
 
+    # Titles name files, whose brackets are no markup.
+    options = {name: escape(value) if isinstance(value, str) else value for name, value in options.items()}
     table = Table(
         box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left", caption_justify="left", **options
     )

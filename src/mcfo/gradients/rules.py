@@ -31,11 +31,6 @@ def all_series() -> tuple[str, ...]:
     return (SERIES, DEVICES) if _is_shared() else (SERIES,)
 
 
-def on_any_device(happened: Bool[Array, ""]) -> Bool[Array, ""]:
-    """Whether it happened on any of the devices that share a batch: what all of them do, they must do together."""
-    return jax.lax.pmax(happened.astype(int), DEVICES) > 0 if _is_shared() else happened
-
-
 def _is_shared() -> bool:
     """Whether several devices share the batch that is being traced."""
     try:
