@@ -10,7 +10,7 @@ from scipy import special, stats
 
 import mcfo
 from mcfo import SMC, Series, stack
-from mcfo.gradients.backward import has_networks
+from mcfo.gradients.rules import has_networks
 from mcfo.models.recurrent import SRNN, VRNN, Recurrence
 from mcfo.objectives import Reverse
 from mcfo.proposals.amortized import RecurrentProposal

@@ -13,7 +13,7 @@ from mcfo.gradients import draws
 from mcfo.gradients.estimate import differentiable_run
 from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.registry import RULES
-from mcfo.gradients.replay import Lane, is_local
+from mcfo.gradients.rules import Lane, is_local
 from mcfo.objectives import Accumulated, Reverse
 from mcfo.objectives.named import OBJECTIVES
 from mcfo.proposals import Bootstrap

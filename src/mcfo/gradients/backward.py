@@ -5,8 +5,7 @@ from __future__ import annotations
 import equinox as eqx
 
 from mcfo.gradients.draws import Sampler
-from mcfo.gradients.replay import Lane, has_networks, is_local
-from mcfo.gradients.rules import StepRule
+from mcfo.gradients.rules import Lane, StepRule, has_networks, is_local
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series

@@ -16,8 +16,8 @@ from jaxtyping import Array, Bool
 
 from mcfo.gradients.backward import Accumulated, Backward, Reverse, choose
 from mcfo.gradients.draws import Run, Sampler, batch_frames, draw_source, remaining_steps, run_only
-from mcfo.gradients.replay import Lane, Replay, Strand, Taken, frozen, has_networks, has_zero_weight
-from mcfo.gradients.rules import SERIES
+from mcfo.gradients.replay import Replay, Strand, Taken, frozen, has_zero_weight
+from mcfo.gradients.rules import SERIES, Lane, has_networks
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series

@@ -19,7 +19,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
-from mcfo.gradients.rules import Flow, PathRule, Rule, Step, StepRule
+from mcfo.gradients.rules import Flow, Lane, PathRule, Step, StepRule, has_networks, is_local, with_gradient_of
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame
@@ -31,14 +31,6 @@ from mcfo.types import Key, LogWeights, Memory, Scalar
 
 _THINNING_TAG = 0x7468696E
 """Separates the draws of rules that go through a few particles from the sampler's."""
-
-
-class Lane(eqx.Module):
-    """A rule and the sides that it teaches; the others are frozen in it."""
-
-    rule: Rule
-    theta: bool = eqx.field(static=True)
-    phi: bool = eqx.field(static=True)
 
 
 class Taken(NamedTuple):
@@ -68,11 +60,6 @@ class Strand(eqx.Module):
 def frozen(tree: Any) -> Any:
     """The same module with constants for parameters: the other side of a rule never learns from it."""
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
-
-
-def is_local(rule: Rule, model: Model) -> bool:
-    """Whether no gradient of this rule crosses time, and no weight either."""
-    return isinstance(rule, StepRule) and isinstance(model, MarkovModel) and rule.flow.latents != "all"
 
 
 class Replay:
@@ -305,11 +292,6 @@ def _particle(flow: Flow, model: Model, proposal: Proposal, frame: Frame, first:
     return extend
 
 
-def has_networks(model: Model, proposal: Proposal) -> bool:
-    """Whether densities cost more than all else that a filter does: more than a hundred parameters."""
-    return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 100
-
-
 def _own_copies(tree: Any, absent: Bool[Array, ""]) -> Any:
     """The same parameters and contexts, as one particle's own; a zero-weight particle gives them no gradient.
 
@@ -352,17 +334,6 @@ def _stand_in(tree: Any, draw: StepDraw) -> Any:
         return jnp.where(absent.reshape(-1, *[1] * (array.ndim - 1)), array[best], array)
 
     return jax.tree.map(replace, tree)
-
-
-@jax.custom_jvp
-def with_gradient_of(values: Any, others: Any) -> Any:
-    """The values, with the gradient of others in place of their own: also where the others are not finite."""
-    return values
-
-
-@with_gradient_of.defjvp
-def _with_gradient_of_tangent(primals: Any, tangents: Any) -> Any:
-    return primals[0], tangents[1]
 
 
 @jax.custom_jvp

@@ -14,6 +14,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from mcfo.models.base import MarkovModel, Model
+from mcfo.proposals.base import Proposal
 from mcfo.smc.trace import StepDraw
 from mcfo.types import Key, LogWeights, Scalar
 
@@ -141,3 +143,32 @@ class PathRule(Rule):
     @abc.abstractmethod
     def finish(self, carried: Any, log_weights: LogWeights) -> Scalar:
         """The rest of the surrogate, after the last step; `log_weights` are the last ones."""
+
+
+class Lane(eqx.Module):
+    """A rule and the sides that it teaches; the others are frozen in it."""
+
+    rule: Rule
+    theta: bool = eqx.field(static=True)
+    phi: bool = eqx.field(static=True)
+
+
+def is_local(rule: Rule, model: Model) -> bool:
+    """Whether no gradient of this rule crosses time, and no weight either."""
+    return isinstance(rule, StepRule) and isinstance(model, MarkovModel) and rule.flow.latents != "all"
+
+
+def has_networks(model: Model, proposal: Proposal) -> bool:
+    """Whether densities cost more than all else that a filter does: more than a hundred parameters."""
+    return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 100
+
+
+@jax.custom_jvp
+def with_gradient_of(values: Any, others: Any) -> Any:
+    """The values, with the gradient of others in place of their own: also where the others are not finite."""
+    return values
+
+
+@with_gradient_of.defjvp
+def _with_gradient_of_tangent(primals: Any, tangents: Any) -> Any:
+    return primals[0], tangents[1]

@@ -25,7 +25,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.data.npz import load_arrays, write_npz
 from mcfo.errors import InputError, PartlyMissingError
-from mcfo.gradients.replay import Lane, Replay, Taken
+from mcfo.gradients.replay import Replay, Taken
+from mcfo.gradients.rules import Lane
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
 from mcfo.learning.settings import Learning

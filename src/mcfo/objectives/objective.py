@@ -16,8 +16,7 @@ from mcfo.gradients.draws import Run, Sampler
 from mcfo.gradients.estimate import differentiable_run
 from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.registry import RULES
-from mcfo.gradients.replay import Lane, is_local, with_gradient_of
-from mcfo.gradients.rules import PathRule, Rule, Side, StepRule
+from mcfo.gradients.rules import Lane, PathRule, Rule, Side, StepRule, is_local, with_gradient_of
 from mcfo.gradients.score import FilterScore, ResamplingScore
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Bootstrap, Proposal
