@@ -158,10 +158,10 @@ def test_tails_and_leverage_are_options():
 
 @pytest.mark.parametrize("name", CATALOGUE)
 def test_every_model_has_a_page(name):
-    """With its options, where it starts, what proposes, and a command that shows it; and the overview leads there."""
+    """The page has the options, the initial values, the proposal and a command; the overview links to it."""
     docs = Path(__file__).parent.parent.parent / "docs"
     page = (docs / "models" / f"{name}.md").read_text()
-    for wanted in (f"# {name}\n", "**Starts**", "**Proposal**", f"\nmcfo fit {name} --data"):
+    for wanted in (f"# {name}\n", "**Initial values**", "**Proposal**", f"\nmcfo fit {name} --data"):
         assert wanted in page
     for option in CATALOGUE[name].options:
         assert f"`{option}`" in page, f"docs/models/{name}.md says nothing of {option}"
