@@ -14,19 +14,20 @@ TITLES = {
     "models": "Models",
     "proposals": "Proposals",
     "smc": "Filters and smoothers",
-    "exact": "Exact answers",
+    "kalman": "Exact answers",
     "objectives": "Objectives",
     "gradients": "Gradient rules",
-    "training": "Learning and evaluating",
+    "inference": "Filtering, forecasting and evaluating",
+    "learning": "Learning",
     "online": "Streams",
     "catalogue": "Models by name",
 }
-"""The pages of the reference; what lies elsewhere is on the last one."""
+"""The pages of the reference; other names are on the last one."""
 REST = "data"
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Adds the pages that are made from other files."""
+    """Adds the pages that are generated from other files."""
     pages = {
         "index.md": (ROOT / "README.md").read_text(),
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(),

@@ -26,7 +26,7 @@ class Listener(abc.ABC):
         """Receive the newest lines, one for each seed."""
 
     def notice(self, text: str) -> None:
-        """What a person should know now; called from another thread. Without a better place it is logged."""
+        """Show a message to the user; called from another thread. By default it is logged."""
         logging.getLogger("mcfo").warning(text)
 
     def __enter__(self) -> Listener:

@@ -23,7 +23,7 @@ from mcfo.learning.progress import Listener
 STALL_SECONDS = 60.0
 """How long a run may go without an update before the watchdog says so."""
 GRACE_SECONDS = 5.0
-"""How long a computation may go on after Ctrl-C before the process is ended."""
+"""How long a computation may continue after Ctrl-C before the process is ended."""
 _SLOWER = 3.0
 """A call that takes longer than this many times the slowest one before is not merely slow."""
 _STOP = b"\0"

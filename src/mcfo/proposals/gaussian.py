@@ -56,7 +56,7 @@ class AffineGaussian(Proposal):
         """The locally optimal proposal p(z_t | z_t-1, x_t) in affine form: the paper's φ* and Σ_q.
 
         With the gain G = Q Cᵀ (C Q Cᵀ + R)⁻¹: φ_3 = (I - G C) A, φ_4 = G, φ_5 = (I - G C) a - G c and
-        Σ_q,t = (I - G C) Q; at the first step the same with the initial law, N(m, P), in the place of the prior.
+        Σ_q,t = (I - G C) Q; at the first step the same with the initial distribution, N(m, P), instead of the prior.
         """
         if model.transition_inputs is not None or model.emission_inputs is not None:
             raise ValueError(

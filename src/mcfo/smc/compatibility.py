@@ -21,8 +21,8 @@ from mcfo.types import Distribution, is_known
 
 
 class Fit(NamedTuple):
-    """The noise that the proposal wants at the first step and at the others, and which of its methods returned a law
-    that cannot be reparameterized, if one did."""
+    """The noise that the proposal needs at the first step and at the others, and which of its methods returned a
+    distribution that cannot be reparameterized, if one did."""
 
     initial: NoiseShape | None
     step: NoiseShape | None

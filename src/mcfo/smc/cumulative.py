@@ -1,7 +1,7 @@
 """Cumulative sums of weights and of counts, fine enough for any number of particles.
 
-A float32 near one has a resolution of 2^-24. Cumulative weights that are kept as shares of the total therefore tell at
-most 2^24 places apart, and at K = 10^7 a quarter of the particles would own none. So sums are taken in two levels:
+A float32 near one has a resolution of 2^-24. Cumulative weights as shares of the total therefore have at most 2^24
+distinct values, and at K = 10^7 a quarter of the particles would own an empty interval. So sums have two levels:
 within groups of about a thousand values, as shares of the group's sum, and over the groups, as whole numbers and
 fractions of particles.
 """
@@ -21,7 +21,7 @@ _RESOLUTION = 14
 """A position is resolved to 2^-14 of a particle within a group of average weight."""
 _MOST_GROUPS = 2**14
 _FRACTION_BITS = 16
-"""Fractions of particles at the ends of groups are multiples of 2^-16: so many of them add up in an int32."""
+"""Fractions of particles at the ends of groups are multiples of 2^-16, so that their sum fits into an int32."""
 _BLOCKS = (*range(16, 33), *range(15, 7, -1))
 """Sizes of the blocks in which sums are computed: the first that leaves no remainder, or else the first."""
 

@@ -50,10 +50,10 @@ class Chain(eqx.Module):
 class PIMH(eqx.Module):
     """Particle independent Metropolis-Hastings (Algorithm 2 of the paper; Andrieu, Doucet and Holenstein, 2010).
 
-    Each iteration runs the filter anew and accepts it with probability min(1, p̂* / p̂). The sweeps do not depend on
-    one another, so all M + 1 run side by side and the chain is a scan over M numbers. With `history` all sweeps keep
-    theirs while they run: M + 1 times the memory of one filter. The trajectories in force follow the exact *smoothing*
-    law as M grows, whatever the number of particles.
+    Each iteration runs the filter again and accepts it with probability min(1, p̂* / p̂). The sweeps do not depend on
+    one another, so all M + 1 run in parallel and the chain is a scan over M numbers. With `history` each sweep saves
+    its own while it runs: M + 1 times the memory of one filter. The distribution of the current trajectory converges
+    to the exact *smoothing* distribution as M grows, whatever the number of particles.
 
     **Arguments:**
 

@@ -1,10 +1,10 @@
-"""Laws of the past given all observations, p(z_1:T | x_1:T), from a run that kept its history.
+"""Smoothing distributions, p(z_1:T | x_1:T), from a run with its history.
 
 All three start from the same filter and trade cost against degeneracy:
 
-| | law | cost | fails when |
+| | result | cost | fails when |
 |---|---|---|---|
-| genealogy | paths | K T | early steps: the lineages have coalesced to a few |
+| genealogy | paths | K T | the series is long: few lineages remain at early steps |
 | fixed lag | marginals | K T L | the lag is shorter than the model's memory (bias) |
 | backward simulation | paths | N K T | the model is not Markov (refused) |
 """
@@ -78,8 +78,9 @@ def _fixed_lag(history: History, lag: int) -> Particles:
 def backward_simulation(model: Model, trace: Trace, series: Series, count: int, *, key: Key) -> Particles:
     """Paths drawn backwards: z_T by the last weights, then z_t by W_t p(z_t+1 | z_t) p(x_t+1 | z_t+1, z_t).
 
-    Each of the `count` paths chooses anew among all K particles at every step, so early steps keep their diversity:
-    consistent for the smoothing law in K, with paths independent given the filter. Godsill, Doucet and West (2004).
+    Each of the `count` paths chooses again among all K particles at every step, so early steps do not lose diversity.
+    The paths are independent given the filter, and consistent for the smoothing distribution in K. Godsill, Doucet and
+    West (2004).
     """
     if not isinstance(model, MarkovModel):
         raise ValueError(
@@ -155,7 +156,7 @@ def _at_least(value: int, smallest: int, name: str) -> int:
 
 @eqx.filter_jit
 def _ancestral_paths(history: History, places: Int[Array, " count"]) -> Shaped[Array, "steps count *latent"]:
-    """The paths that end in the given places of the last step."""
+    """The paths that end in the particles with these indices of the last step."""
 
     def back(places, step):
         latents, ancestors = step

@@ -1,4 +1,4 @@
-"""What a run of a sampler leaves behind."""
+"""The results of a run of a sampler."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ class State(eqx.Module):
 
     @property
     def particles(self) -> Particles:
-        """The filtering law p(z_t | x_1:t)."""
+        """The filtering distribution p(z_t | x_1:t)."""
         return Particles(self.latents, self.log_weights)
 
 
 class Record(eqx.Module):
-    """How one step went.
+    """The diagnostics of one step.
 
     - `log_evidence`: the increment log p̂(x_t | x_1:t-1); not finite if the step failed.
     - `ess`: effective sample size after weighting.
-    - `unique_ancestors`: how many particles of the step before live on in this one.
+    - `unique_ancestors`: the number of particles of the previous step that have descendants in this one.
     - `resampled`: whether resampling preceded the step.
     """
 
@@ -68,10 +68,10 @@ class Record(eqx.Module):
 class StepDraw(eqx.Module):
     """What one step drew: with the frame, all that is needed to compute it again, and to differentiate it.
 
-    - `ancestors`: who each particle descends from; itself where nothing was resampled.
+    - `ancestors`: the ancestor of each particle; itself where nothing was resampled.
     - `resampled`: whether resampling preceded the step.
-    - `memory`: the memories with which the step began, after resampling; None at the first step.
-    - `carried`: the normalized log-weights with which it began.
+    - `memory`: the memories at the start of the step, after resampling; None at the first step.
+    - `carried`: the normalized log-weights at the start of the step.
     - `noise`: what the latents were computed from.
     - `latents`: z_t.
     - `log_weights`: the normalized log-weights after the step; None where the latents are drawn anew.
@@ -97,12 +97,12 @@ class History(eqx.Module):
 
     @property
     def particles(self) -> Particles:
-        """The filtering laws p(z_t | x_1:t), t = 1..T."""
+        """The filtering distributions p(z_t | x_1:t), t = 1..T."""
         return Particles(self.latents, self.log_weights)
 
 
 class Trace(eqx.Module):
-    """A run over one series: the last state, how every step went, and the history if it was kept.
+    """A run over one series: the last state, the record of every step, and the history if it was saved.
 
     `length` is the number of steps that are not padding; None if all are. `series_id` is the series's.
     """
@@ -124,7 +124,7 @@ class Trace(eqx.Module):
         return self.state.log_weights.shape[-1]
 
     def require_history(self) -> History:
-        """The history, or an error that says how to keep it."""
+        """The history, or an error that says how to save it."""
         if self.history is None:
             raise ValueError("This run kept no history. Run the sampler with history=True.")
         return self.history
