@@ -167,7 +167,7 @@ def _pendulum(
     from rich.console import Console
 
     from mcfo.data.npz import write_npz
-    from mcfo.experiments.pendulum_videos import View, simulate_pendulum
+    from mcfo.data.pendulum_videos import View, simulate_pendulum
     from mcfo.files import write_atomically
 
     console = Console()

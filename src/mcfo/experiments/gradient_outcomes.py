@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, SETTINGS, SWEEPS, THETA
-from mcfo.experiments.gradient_summary import Summary, draw_figures, rows_of
+from mcfo.experiments.gradient_summary import Summary, draw_figures
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, result_rows, stated, unbiased
 from mcfo.experiments.study import Figure, Outcomes, TextTable
 
@@ -37,6 +37,7 @@ class GradientOutcomes(Outcomes):
     ):
         self.size, self.exact, self.analytic, self.seconds = size, exact, analytic, seconds
         self.samples: dict[tuple[str, str, int], np.ndarray] = {}
+        self.found, self.errata = Summary(), Summary()
         for setting in SETTINGS:
             for name, method in METHODS.items():
                 for count in size.particles:
@@ -45,43 +46,39 @@ class GradientOutcomes(Outcomes):
                         theta, phi = (
                             blocks[f"{one}-{count}"][setting] for one in (method.theta, method.phi or method.theta)
                         )
-                        columns = [theta[:, : len(THETA)], phi[:, len(THETA) :]]
-                        self.samples[setting, name, count] = np.concatenate(columns, axis=1)
-        self.rows = [row for about, values in self.samples.items() for row in rows_of(*about, values, exact[about[0]])]
-        self.errata_rows = self._errata_rows(blocks)
-        self.found, self.errata = Summary(self.rows), Summary(self.errata_rows)
-
-    def _errata_rows(self, blocks: Mapping[str, Mapping[str, np.ndarray]]) -> list[Row]:
-        rows = []
-        for count in self.size.long_particles:
+                        values = np.concatenate([theta[:, : len(THETA)], phi[:, len(THETA) :]], axis=1)
+                        self.samples[setting, name, count] = values
+                        self.found.add(setting, name, count, values, exact[setting])
+        for count in size.long_particles:
             for method in ("mcfo-smc", "mcfo-fisher"):
-                rows += rows_of("long", method, count, blocks[f"long-{method}-{count}"]["long"], self.exact["long"])
+                self.errata.add("long", method, count, blocks[f"long-{method}-{count}"]["long"], exact["long"])
         for method in SMALL:
-            rows += rows_of("small", method, 2, blocks[f"small-{method}"]["small"], self.exact["small"])
+            self.errata.add("small", method, 2, blocks[f"small-{method}"]["small"], exact["small"])
         for method in ("fresh-noise", "reused-noise"):
-            rows += rows_of("r1", method, PIMH_PARTICLES, blocks[f"pimh-{method}"]["r1"], self.exact["r1"])
-        for count in self.size.particles:
+            self.errata.add("r1", method, PIMH_PARTICLES, blocks[f"pimh-{method}"]["r1"], exact["r1"])
+        for count in size.particles:
             # The reparameterized rule is unbiased here and has no exact value: others are compared with it in pairs.
             reference = None
             for program, method in DISPLACED.items() if count > 1 else ():
                 values = blocks[f"{program}-{count}"]["displaced"].copy()
                 values[:, : len(THETA)] = np.nan
-                rows += rows_of("displaced", method, count, values, np.full(len(PARAMETERS), np.nan))
+                self.errata.add("displaced", method, count, values, np.full(len(PARAMETERS), np.nan))
                 if reference is None:
                     reference = values
                 else:
                     about = "displaced", f"{method} minus reparameterized", count
-                    rows += rows_of(*about, values - reference, np.zeros(len(PARAMETERS)))
-        return rows + [
+                    self.errata.add(*about, values - reference, np.zeros(len(PARAMETERS)))
+
+    def files(self) -> Any:
+        analytic = [
             Row(setting, f"appendix-{method}", 0, parameter, quantity, value, math.nan)
             for setting, values in self.analytic.items()
             for method in ("printed", "corrected")
             for quantity, source in (("value", method), ("exact", "exact"))
             for parameter, value in zip(THETA, values[source].tolist(), strict=True)
         ]
-
-    def files(self) -> Any:
-        return {"results.csv": result_rows(self.rows), "errata.csv": result_rows(self.errata_rows)}
+        rows, errata = self.found.rows(), [*self.errata.rows(), *analytic]
+        return {"results.csv": result_rows(rows), "errata.csv": result_rows(errata)}
 
     def claims(self) -> list[Claim]:
         found = []
@@ -93,49 +90,45 @@ class GradientOutcomes(Outcomes):
                 found.append(unbiased(text, gradient.bias, setting=f"{about[0]}, {name}, K = {count}", **options))
 
         for setting in SETTINGS:
-            for method in ("mcfo-smc", "aesmc"):
-                text = f"{method}: theta gradient near the exact score"
-                gap(text, self.found, (setting, method), THETA, source="erratum")
-            gap("iwae: theta gradient deviates", self.found, (setting, "iwae"), THETA, source="erratum", wanted=False)
-            gap("mcfo-fisher: theta gradient near it", self.found, (setting, "mcfo-fisher"), THETA, source="ours")
-            gap("mcfo-smc: phi gradient zero at the optimum", self.found, (setting, "mcfo-smc"), PHI)
+            for method, text, names, options in (
+                ("mcfo-smc", "theta gradient near the exact score", THETA, {"source": "erratum"}),
+                ("aesmc", "theta gradient near the exact score", THETA, {"source": "erratum"}),
+                ("iwae", "theta gradient deviates", THETA, {"source": "erratum", "wanted": False}),
+                ("mcfo-fisher", "theta gradient near it", THETA, {"source": "ours"}),
+                ("mcfo-smc", "phi gradient zero at the optimum", PHI, {}),
+            ):
+                gap(f"{method}: {text}", self.found, (setting, method), names, **options)
             slopes = [self.found.slope(setting, "mcfo-smc", name) for name in PHI]
             far = max(slopes, key=lambda slope: abs(slope + 0.5))
-            holds = None if math.isnan(far) else abs(far + 0.5) < 0.1
-            found.append(
-                stated("mcfo-smc: phi spread falls as K^-1/2", holds, far, "within 0.1", setting=setting, paper=-0.5)
-            )
+            holds, text = None if math.isnan(far) else abs(far + 0.5) < 0.1, "mcfo-smc: phi spread falls as K^-1/2"
+            found.append(stated(text, holds, far, "within 0.1", setting=setting, paper=-0.5))
         for method, source in (("mcfo-smc", "erratum"), ("mcfo-fisher", "ours")):
             gap(f"{method}: theta gradient near it, T = 50", self.errata, ("long", method), THETA, source=source)
         for method, source in (("printed", "erratum"), ("corrected", "ours")):
             gaps = [float(abs(values[method] - values["exact"]).max()) for values in self.analytic.values()]
             found.append(at_most(f"the analytic gradient, {method}, is exact", max(gaps), 1e-6, source=source))
-        for method, text, source in zip(
-            SMALL,
-            ("reward to go", "next increment alone (Table 1)", "no term"),
-            ("theorem", "erratum", "ours"),
-            strict=True,
-        ):
+        terms = ("reward to go", "next increment alone (Table 1)", "no term")
+        for method, text, source in zip(SMALL, terms, ("theorem", "erratum", "ours"), strict=True):
             gap(f"resampling term, {text}: unbiased", self.errata, ("small", method), PARAMETERS, source=source)
-        for method, wanted in (("dreg", True), ("sticking-the-landing", False)):
-            text = f"{method} estimates what reparameterized does" if wanted else f"{method} estimates something else"
-            about = "displaced", f"{method} minus reparameterized"
+        for text, about, wanted in (
+            ("dreg estimates what reparameterized does", ("displaced", "dreg minus reparameterized"), True),
+            ("sticking-the-landing estimates something else",
+             ("displaced", "sticking-the-landing minus reparameterized"), False),
+            ("mcfo-pimh, fresh noise: phi gradient unbiased", ("r1", "fresh-noise"), True),
+            ("mcfo-pimh, reused noise: phi gradient biased", ("r1", "reused-noise"), False),
+        ):  # fmt: skip
             gap(text, self.errata, about, PHI, source="ours", wanted=wanted)
-        for method, wanted in (("fresh", True), ("reused", False)):
-            text = f"mcfo-pimh, {method} noise: phi gradient {'un' if wanted else ''}biased"
-            gap(text, self.errata, ("r1", f"{method}-noise"), PHI, source="ours", wanted=wanted)
         return [*found, *self._spread_claims()]
 
     def _spread_claims(self) -> list[Claim]:
         largest = max(self.size.particles)
 
         def ratios(summary: Summary, setting: str, one: str, other: str, count: int, names: Any) -> list[float]:
-            pairs = [[summary.at(setting, method, count, name).std for method in (one, other)] for name in names]
+            pairs = [[summary[setting, method, count, name].std for method in (one, other)] for name in names]
             return [ours / theirs for ours, theirs in pairs]
 
         at_optimum = [ratios(self.found, setting, "mcfo-dreg", "mcfo-smc", largest, PHI) for setting in SETTINGS]
-        where = f"K = {largest}"
-        text = "mcfo-dreg: no phi spread at the optimum, beside mcfo-smc's"
+        text, where = "mcfo-dreg: no phi spread at the optimum, beside mcfo-smc's", f"K = {largest}"
         found = [at_most(text, float(np.max(at_optimum)), 1e-6, setting=where, source="ours")]
         for count in self.size.particles:
             if count > 1:
@@ -198,7 +191,7 @@ class GradientOutcomes(Outcomes):
                 known = [name for name in PARAMETERS if count in self.found.particles(setting, method, name)]
                 cells = [""] * len(PARAMETERS)
                 for index in map(PARAMETERS.index, known):
-                    gradient = self.found.at(setting, method, count, PARAMETERS[index])
+                    gradient = self.found[setting, method, count, PARAMETERS[index]]
                     cells[index] = f"{_number(gradient.mean)} ± {_number(gradient.std)}"
                     marked |= {(len(rows), index + 2)} if gradient.biased else set()
                 if known:

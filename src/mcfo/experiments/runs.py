@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mcfo.experiments.outcomes import LearningRow, Outcome, SummaryRow
 from mcfo.experiments.study import Outcomes, TextTable
+from mcfo.learning.fit import fit
+from mcfo.learning.progress import Listener
+from mcfo.learning.results import Fitted, SeedFit
 
 Cell: TypeAlias = tuple[str, str, int]
 """Data set (or nothing), method and K: runs that differ by their seed alone share it."""
@@ -39,10 +43,40 @@ class Run:
         known = [(line["step"], value) for line in self.lines if (value := _value(line, metric)) is not None]
         return np.array([step for step, _ in known], int), np.array([value for _, value in known], float)
 
+
+class Runs(list[Run]):
+    """The seeds of one job."""
+
     def line(self) -> str:
-        """Its first numbers, for the terminal."""
-        numbers = [f"{metric} {values.mean():.4g}" for metric, values in list(self.numbers.items())[:3] if len(values)]
-        return f"seed {self.seed}: {', '.join(numbers)}, {self.seconds / 60:.1f} min"
+        """The first numbers of each seed, for the terminal."""
+        return "; ".join(
+            f"seed {run.seed}: {', '.join(numbers)}, {run.seconds / 60:.1f} min"
+            for run in self
+            if (numbers := [f"{name} {each.mean():.4g}" for name, each in list(run.numbers.items())[:3] if len(each)])
+        )
+
+
+def learned(
+    cell: Cell,
+    path: Path | None,
+    listener: Listener,
+    *arguments: Any,
+    numbers: Callable[[SeedFit, Fitted], tuple[dict[str, Any], Any]],
+    **settings: Any,
+) -> Runs:
+    """Learns all seeds of a cell in one program, resumable in the folder, and gives each its numbers and details.
+
+    The other arguments are those of [`mcfo.fit`][].
+    """
+    fitted = fit(*arguments, out=path, resume=path is not None, listener=listener, **settings)
+    runs = Runs()
+    for one in fitted.seeds:
+        found, details = numbers(one, fitted)
+        arrays = {metric: np.atleast_1d(np.array(values, float)) for metric, values in found.items()}
+        lines = [line for line in fitted.metrics if line["seed"] == one.seed]
+        seconds = fitted.seconds / len(fitted.seeds)
+        runs.append(Run(*cell[1:], one.seed, lines, arrays, one.skipped, seconds, cell[0], details))
+    return runs
 
 
 def _value(line: Mapping[str, Any], metric: str) -> float | None:
@@ -75,6 +109,13 @@ class Column(NamedTuple):
     digits: int = 2
     best: int = 0
 
+    def text(self, row: SummaryRow | None) -> str:
+        """A cell of the column."""
+        if row is None or math.isinf(row.mean):
+            return "–" if row is None else "never"
+        spread = "" if math.isnan(row.std) else f" ± {row.std:.{self.digits}f}"
+        return f"{row.mean:.{self.digits}f}{spread}"
+
 
 class LearningOutcomes(Outcomes):
     """What came out of a study that learns: runs, by data set, method and K.
@@ -85,10 +126,11 @@ class LearningOutcomes(Outcomes):
 
     columns: ClassVar[dict[str, Column]]
 
-    def __init__(self, runs: list[Run]):
-        self.runs = runs
-        self.cells = list(dict.fromkeys(run.cell for run in runs))
-        self.seconds = sum(run.seconds for run in runs)
+    def __init__(self, results: Mapping[str, Sequence[Run]], size: Any):
+        self.size = size
+        self.runs = [run for runs in results.values() for run in runs]
+        self.cells = list(dict.fromkeys(run.cell for run in self.runs))
+        self.seconds = sum(run.seconds for run in self.runs)
         # Where the exact value of a metric is known, the best method is the nearest to it.
         self.targets: Mapping[str, float] = {}
 
@@ -111,17 +153,17 @@ class LearningOutcomes(Outcomes):
     def summary_rows(self) -> list[tuple[str, SummaryRow]]:
         """Mean and spread of each number of each cell, then the references; each with its data set."""
         rows = []
-        for cell in self.cells:
-            runs = self.at(cell)
+        for data, *about in self.cells:
+            runs = self.at((data, *about))
             for metric in runs[0].numbers:
-                outcome = self.of(cell, metric)
-                rows.append((cell[0], SummaryRow(*cell[1:], metric, outcome.mean, outcome.spread, len(runs))))
-            for metric, value in self.extras(cell).items():
-                rows.append((cell[0], SummaryRow(*cell[1:], metric, value, math.nan, len(runs))))
+                outcome = self.of((data, *about), metric)
+                rows.append((data, SummaryRow(*about, metric, outcome.mean, outcome.spread, len(runs))))
+            for metric, value in self.extras((data, *about)).items():
+                rows.append((data, SummaryRow(*about, metric, value, math.nan, len(runs))))
         return [*rows, *self.references()]
 
-    def method_table(self, caption: str, **beside: Mapping[Cell, str]) -> TextTable:
-        """The summary as a table, one row for each method. `beside`: further columns of text, by cell."""
+    def method_table(self, caption: str, in_the_paper: Mapping[Cell, str] | None = None) -> TextTable:
+        """The summary as a table, one row for each method, with the paper's numbers in the last column."""
         columns = self.columns
         by_cell: dict[Cell, dict[str, SummaryRow]] = {}
         for data, row in self.summary_rows():
@@ -129,23 +171,17 @@ class LearningOutcomes(Outcomes):
         with_data = any(cell[0] for cell in by_cell)
         rows, best = [], {}
         for index, (cell, numbers) in enumerate(by_cell.items()):
-            shown = [_text(numbers.get(metric), column) for metric, column in columns.items()]
-            beside_it = [texts.get(cell, "–") for texts in beside.values()]
-            rows.append([*([cell[0]] if with_data else []), cell[1], str(cell[2] or ""), *shown, *beside_it])
+            shown = [column.text(numbers.get(metric)) for metric, column in columns.items()]
+            beside = [] if in_the_paper is None else [in_the_paper.get(cell, "–")]
+            rows.append([*([cell[0]] if with_data else []), cell[1], str(cell[2] or ""), *shown, *beside])
             for place, (metric, column) in enumerate(columns.items(), 2 + with_data):
                 row = numbers.get(metric)
                 if column.best and row is not None and row.seeds and math.isfinite(row.mean):
                     target = self.targets.get(metric)
                     loss = -column.best * row.mean if target is None else abs(row.mean - target)
                     best.setdefault((cell[0], cell[2], place), []).append((loss, index))
-        titles = [column.title for column in columns.values()]
-        header = [
-            *(["data"] if with_data else []),
-            "method",
-            "K",
-            *titles,
-            *(name.replace("_", " ") for name in beside),
-        ]
+        header = [*(["data"] if with_data else []), "method", "K", *(column.title for column in columns.values())]
+        header += [] if in_the_paper is None else ["in the paper"]
         marked = frozenset((min(losses)[1], place) for (_, _, place), losses in best.items())
         return TextTable(header, rows, caption, marked)
 
@@ -156,12 +192,3 @@ class LearningOutcomes(Outcomes):
             if run.skipped
         ]
         return [f"Updates that were not finite were skipped: {', '.join(skipped)}."] if skipped else []
-
-
-def _text(row: SummaryRow | None, column: Column) -> str:
-    if row is None:
-        return "–"
-    if math.isinf(row.mean):
-        return "never"
-    spread = "" if math.isnan(row.std) else f" ± {row.std:.{column.digits}f}"
-    return f"{row.mean:.{column.digits}f}{spread}"

@@ -90,19 +90,19 @@ class Report:
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
         )
 
-    def figure(self, path: Path, caption: str, *, alt: str, width: int | None = None) -> None:
+    def figure(self, path: Path, caption: str, *, alt: str | None = None, width: int | None = None) -> None:
         """A PNG figure, copied into the page.
 
         **Arguments:**
 
-        - `alt`: what it shows, for those who cannot see it.
+        - `alt`: what it shows, for those who cannot see it; by default the caption.
         - `width`: in pixels on a wide screen, so that its letters have the size of the text; else the whole width.
         """
         self._figures += 1
         data = base64.b64encode(path.read_bytes()).decode()
         limit = "" if width is None else f' style="max-width: {width}px"'
         self._parts.append(
-            f'<figure><img src="data:image/png;base64,{data}" alt="{escape(alt)}"{limit}>\n'
+            f'<figure><img src="data:image/png;base64,{data}" alt="{escape(alt or caption)}"{limit}>\n'
             f"<figcaption>Figure {self._figures}. {escape(caption)}</figcaption></figure>"
         )
 
