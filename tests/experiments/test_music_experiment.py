@@ -17,22 +17,9 @@ from mcfo.experiments.music import METHODS, PRESETS, Course, Music, MusicOutcome
 from mcfo.experiments.music_problem import build_problem, find_folder, transpose
 from mcfo.experiments.runs import Run, Runs
 from mcfo.experiments.study import run_study
+from support.tiny_studies import write_rolls
 
 pytestmark = pytest.mark.xdist_group("music-experiment")
-
-
-def write_rolls(folder, name="jsb", pieces=6):
-    """Random pieces in the compact form."""
-    random = np.random.default_rng(0)
-    arrays = {}
-    for split in ("train", "valid", "test"):
-        lengths = random.integers(3, 9, size=pieces)
-        roll = (random.random((lengths.sum(), KEYS)) < 0.05).astype(np.uint8)
-        roll[:, :3] = roll[:, -3:] = 0
-        roll[0, 40] = 1
-        arrays |= {f"{split}_roll": np.packbits(roll, axis=1), f"{split}_lengths": lengths.astype(np.int32)}
-    np.savez(folder / f"{name}.npz", **arrays)
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -96,7 +96,9 @@ def draw_chart(axis: Any, chart: Chart) -> None:
     for name in chart.log:
         getattr(axis, f"set_{name}scale")("log")
     axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.set(xlabel=chart.x_label, title=chart.title)
+    axis.set_xlabel(chart.x_label)
+    # A name from a file may hold dollar signs; formulas of our own hold a backslash too.
+    axis.set_title(chart.title, parse_math="\\" in chart.title)
     if chart.y_range is not None:
         axis.set_ylim(*chart.y_range)
 

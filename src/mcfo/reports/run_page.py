@@ -88,7 +88,7 @@ def _page(run: RunRecord, checks: Checks | None, figures: Path) -> Report:
     else:
         report.text("There is nothing to draw: metrics.jsonl holds no numbers yet.")
     for figure in drawn:
-        report.figure(figure.path, figure.caption, alt=figure.alt, width=PIXELS)
+        report.figure(figure.path, figure.caption, width=PIXELS)
     _add_origin(report, run)
     return report
 
