@@ -47,7 +47,7 @@ def test_a_page_is_escaped_and_carries_its_figures(tmp_path):
     report = Report("K < 10 & more", summary="<script>alert(1)</script>", command="mcfo reproduce x > y")
     report.heading("A <b> heading")
     report.text("p(x) < 1")
-    report.findings(["one & two"])
+    report.text("one & two")
     report.table(["method", "value"], [["iwae", "1.0"], ["<i>", "-2"]], caption="a & b", marked={(1, 1)})
     report.figure(picture, "what it shows", alt='a "curve"')
     report.warning("beware of <")

@@ -41,11 +41,6 @@ class Report:
         """Lines to type as they are."""
         self._parts.append(f"<pre><code>{_whole_options(lines)}</code></pre>")
 
-    def findings(self, items: list[str]) -> None:
-        """A list of results, a sentence or two each."""
-        points = "\n".join(f"<li>{escape(item)}</li>" for item in items)
-        self._parts.append(f'<ul class="findings">\n{points}\n</ul>')
-
     def table(
         self,
         header: list[str],
@@ -172,7 +167,6 @@ p, ul, pre { max-width: 48rem; }
 .option { white-space: nowrap; }
 code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 0.92em; }
 pre { background: var(--band); padding: 0.6rem 0.9rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-.findings li { margin: 0.45rem 0; }
 .warning { background: var(--warn-page); color: var(--warn); border-left: 4px solid currentColor;
   padding: 0.6rem 0.9rem; }
 .wide { overflow-x: auto; margin: 0 0 1.5rem; }
