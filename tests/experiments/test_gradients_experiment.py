@@ -8,8 +8,8 @@ import pytest
 
 from mcfo.errors import OtherRunError
 from mcfo.experiments import gradient_study
-from mcfo.experiments.gradient_outcomes import GradientOutcomes
 from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, SETTINGS, build_problems
+from mcfo.experiments.gradient_study import GradientOutcomes
 from mcfo.experiments.gradient_summary import Summary
 from mcfo.experiments.gradient_theory import analytic_score
 from mcfo.experiments.jobs import Samples

@@ -15,7 +15,6 @@ from scipy import stats
 from mcfo import Series, kalman_filter, stack
 from mcfo.data.pendulum_videos import View, expected_angles
 from mcfo.experiments import pendulum, pendulum_problem
-from mcfo.experiments.figures import draw_learning
 from mcfo.experiments.outcomes import Outcome, compared, welch
 from mcfo.experiments.pendulum import Pendulum, PendulumOutcomes, with_evaluations
 from mcfo.experiments.pendulum_figures import draw_latents
@@ -32,7 +31,7 @@ from mcfo.experiments.pendulum_problem import (
     motion_foreseen,
     scores,
 )  # fmt: skip
-from mcfo.experiments.runs import Run, Runs
+from mcfo.experiments.runs import Run, Runs, draw_learning
 from mcfo.experiments.study import run_study
 from mcfo.learning.settings import SCHEDULES
 from mcfo.models import DeepMarkov, LinearGaussian

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from mcfo.experiments.bounds_sampling import GROWING, METHODS, SCAN, STEPS, Point
-from mcfo.experiments.figures import COLORS
+from mcfo.experiments.runs import COLORS
 from mcfo.experiments.study import Figure
 from mcfo.reports.figures import Chart, Line, draw_charts
 
@@ -20,26 +20,33 @@ _K = "number of particles K"
 
 def draw_figures(folder: Path, outcomes: Any) -> list[Figure]:
     """All figures of the outcomes of a study, in the order of the page."""
+    both = {"sharex": True, "sharey": True}
     figures = {
-        "gap": (_by_particles(outcomes, scaled=False), "The gap, log p(x) − bound, against K. Dashed: limit / K."),
+        "gap": (
+            _by_particles(outcomes, scaled=False),
+            both,
+            "The gap, log p(x) − bound, against K. Dashed: limit / K.",
+        ),
         "k_gap": (
             _by_particles(outcomes, scaled=True),
+            both,
             "K × gap against K. Dashed: its limit; dotted: limit + next order / K; squares: systematic resampling.",
         ),
         "optimal": (
             _scan(outcomes),
+            {"sharey": True},
             "The gap with exact histories for proposals around the optimal one, all on the same random numbers: least "
             "at the optimal one for every K, and not zero. Dashed: the limit / K at the largest K.",
         ),
         "comparison": (
             _comparison(outcomes),
+            {"sharex": "col"},
             f"IWAE, FIVO and MCFO as K grows (T = {STEPS}) and as T grows (K = {outcomes.size.growing_particles}).",
         ),
     }
-    shape = {"columns": 2, "width": 9.0, "height": 3.6}
     return [
-        Figure(draw_charts(folder / f"{name}.png", charts, **shape), caption)
-        for name, (charts, caption) in figures.items()
+        Figure(draw_charts(folder / f"{name}.png", charts, columns=2, width=9.0, height=3.6, **shared), caption)
+        for name, (charts, shared, caption) in figures.items()
     ]
 
 

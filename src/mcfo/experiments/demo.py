@@ -15,10 +15,9 @@ import numpy as np
 from rich.console import Console
 
 from mcfo.data.tables import write_series
-from mcfo.experiments.figures import seed_lines
 from mcfo.experiments.lgssm_problem import EMISSION_VARIANCE, FIXED, TRUTH, build_problem, parameters
 from mcfo.experiments.outcomes import Outcome
-from mcfo.experiments.runs import Runs, learned
+from mcfo.experiments.runs import Runs, learned, seed_lines
 from mcfo.experiments.study import TextTable, add_table
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
 from mcfo.learning.progress import ProgressBar

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeAlias
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mcfo.experiments.figures import color
 from mcfo.experiments.gradient_sampling import PARAMETERS, PHI, THETA
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Estimate, Row
+from mcfo.experiments.runs import color
 from mcfo.experiments.study import Figure
 from mcfo.reports.figures import Chart, Line, draw_charts, save_figure, styled
 

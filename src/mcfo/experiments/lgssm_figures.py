@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.experiments.figures import seed_lines
 from mcfo.experiments.lgssm_problem import PHI, THETA
-from mcfo.experiments.runs import Run
+from mcfo.experiments.runs import Run, seed_lines
 from mcfo.experiments.study import Figure
 from mcfo.inference.evaluation import Evaluation
 from mcfo.reports.figures import Chart, Line, draw_charts

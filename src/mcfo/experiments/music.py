@@ -12,11 +12,10 @@ import jax
 
 from mcfo.catalogue.registry import build
 from mcfo.errors import InputError, nearest
-from mcfo.experiments.figures import draw_learning
 from mcfo.experiments.jobs import WORKERS, Job, Share
 from mcfo.experiments.music_problem import Problem, build_problem, find_folder
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, learned
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, draw_learning, learned
 from mcfo.experiments.study import Figure, Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core

@@ -12,12 +12,11 @@ import numpy as np
 
 from mcfo.catalogue.registry import build
 from mcfo.experiments import pendulum_problem as videos
-from mcfo.experiments.figures import draw_learning
 from mcfo.experiments.jobs import Job, Share
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
 from mcfo.experiments.pendulum_figures import draw_frames, draw_latents
 from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Preset, Problem, build_problem
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, curve_rows, learned
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, curve_rows, draw_learning, learned
 from mcfo.experiments.study import Figure, Study, TextTable
 
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")

@@ -174,13 +174,14 @@ details { margin: 0.75rem 0; }
 details > summary { cursor: pointer; color: var(--accent); }
 table { border-collapse: collapse; font-size: 0.86rem; font-variant-numeric: tabular-nums; }
 .caption { color: var(--soft); font-size: 0.9rem; margin: 1.25rem 0 0.4rem; }
-th, td { padding: 0.28rem 0.65rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: 0.28rem 0.65rem; text-align: left; border-bottom: 1px solid var(--line); }
+th, .number { white-space: nowrap; }
 th { border-bottom: 2px solid var(--soft); }
 .number { text-align: right; }
 @media (max-width: 40rem) {
   table { font-size: 0.82rem; }
   th, td { padding: 0.28rem 0.4rem; }
-  td:not(.number) { white-space: normal; min-width: 6.5rem; }
+  td:not(.number) { min-width: 6.5rem; }
 }
 tbody tr:nth-child(even) { background: var(--band); }
 td strong { color: var(--accent); }
