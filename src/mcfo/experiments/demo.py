@@ -68,7 +68,10 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     table = _table(runs, problem.optimum, exact)
     console.print(table.for_terminal(table.header))
     (out / "figures").mkdir(exist_ok=True)
-    charts = [Chart(rf"$\{name}$", seed_lines(runs, name), levels={"exact": problem.optimum[name]}) for name in _SHOWN]
+    charts = []
+    for name in _SHOWN:
+        best = {"exact": problem.optimum[name]}
+        charts.append(Chart(rf"$\{name}$", seed_lines(runs, name), levels=best, formula=True))
     for metric, text, target in (
         ("exact_nll_per_step", "NLL per step on unseen series", exact.exact_nll_per_step),
         ("validation_ess", f"effective sample size of {exact.particles}", exact.ess),

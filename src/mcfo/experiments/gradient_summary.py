@@ -152,7 +152,7 @@ def _against_particles(path: Path, found: Summary, setting: str, quantity: str) 
                 slope = values[0] * (np.array(counts) / counts[0]) ** -0.5
                 lines.append(Line(counts, slope, "0.6", look={"ls": ":"}))
         levels = {} if spread else {f"{SIGMAS:g} standard errors": SIGMAS}
-        charts.append(Chart(rf"$\{name}$", lines, "particles K", levels, log="xy"))
+        charts.append(Chart(rf"$\{name}$", lines, "particles K", levels, log="xy", formula=True))
     return draw_charts(path, charts, columns=4)
 
 

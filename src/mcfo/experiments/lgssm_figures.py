@@ -86,6 +86,6 @@ def _parameters(runs: list[Run], names: tuple[str, ...], optimum: dict[str, floa
         starts = [abs(float(values[0]) - best) for run in runs if len(values := run.curve(name)[1])]
         reach = 1.3 * max([*starts, 0.05])
         window = best - reach, best + reach
-        lines = _lines(runs, name)
-        charts.append(Chart(rf"$\{name}${label}", lines, levels={"exact optimum": best}, log="x", y_range=window))
+        options = {"levels": {"exact optimum": best}, "log": "x", "y_range": window, "formula": True}
+        charts.append(Chart(rf"$\{name}${label}", _lines(runs, name), **options))
     return charts

@@ -71,7 +71,7 @@ class Line(NamedTuple):
 
 class Chart(NamedTuple):
     """One panel of a figure of curves. `levels` are horizontal lines by their labels; `log` names the logarithmic axes,
-    as in "xy"."""
+    as in "xy". The title is a `formula` or plain text, in which a dollar sign of a file's name is a dollar sign."""
 
     title: str
     lines: Sequence[Line]
@@ -79,6 +79,7 @@ class Chart(NamedTuple):
     levels: Mapping[str, float] = {}
     log: str = ""
     y_range: tuple[float, float] | None = None
+    formula: bool = False
 
 
 def draw_chart(axis: Any, chart: Chart) -> None:
@@ -97,8 +98,7 @@ def draw_chart(axis: Any, chart: Chart) -> None:
         getattr(axis, f"set_{name}scale")("log")
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.set_xlabel(chart.x_label)
-    # A name from a file may hold dollar signs; formulas of our own hold a backslash too.
-    axis.set_title(chart.title, parse_math="\\" in chart.title)
+    axis.set_title(chart.title, parse_math=chart.formula)
     if chart.y_range is not None:
         axis.set_ylim(*chart.y_range)
 
