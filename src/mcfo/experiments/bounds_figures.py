@@ -9,8 +9,7 @@ import numpy as np
 
 from mcfo.experiments.bounds_sampling import GROWING, METHODS, SCAN, STEPS, Point
 from mcfo.experiments.runs import COLORS
-from mcfo.experiments.study import Figure
-from mcfo.reports.figures import Chart, Line, draw_charts
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts
 
 _COLORS = COLORS | {"bootstrap": "#d94801", "wide": "#6a51a3", "optimal": "#08519c"}
 _LEAST = 1e-9

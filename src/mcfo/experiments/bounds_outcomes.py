@@ -16,7 +16,8 @@ from mcfo.experiments.bounds_figures import draw_figures
 from mcfo.experiments.bounds_sampling import GROWING, METHODS, SCAN, SCHEMES, STEPS, Point, Problem
 from mcfo.experiments.jobs import Samples
 from mcfo.experiments.outcomes import SIGMAS, Claim, Estimate, Row, at_most, positive, result_rows, stated, unbiased
-from mcfo.experiments.study import Figure, Outcomes, TextTable
+from mcfo.experiments.study import Outcomes, TextTable
+from mcfo.reports.figures import Figure
 from mcfo.smc.resampling import Multinomial
 
 _TOLERANCE = 0.05

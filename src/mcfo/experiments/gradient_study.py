@@ -17,11 +17,12 @@ from mcfo.experiments.gradient_summary import Summary, draw_figures
 from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, result_rows, stated, unbiased
-from mcfo.experiments.study import Figure, Outcomes, Study, TextTable
+from mcfo.experiments.study import Outcomes, Study, TextTable
 from mcfo.gradients.pathwise import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher
 from mcfo.objectives.named import fivo, vsmc
 from mcfo.objectives.objective import Estimator, Objective
+from mcfo.reports.figures import Figure
 from mcfo.smc.filter import SMC
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import Always

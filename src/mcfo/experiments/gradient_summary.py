@@ -13,8 +13,7 @@ import numpy as np
 from mcfo.experiments.gradient_sampling import PARAMETERS, PHI, THETA
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Estimate, Row
 from mcfo.experiments.runs import color
-from mcfo.experiments.study import Figure
-from mcfo.reports.figures import Chart, Line, draw_charts, save_figure, styled
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts, save_figure, styled
 
 Samples: TypeAlias = Mapping[tuple[str, str, int], np.ndarray]
 """By setting, method and K."""
@@ -33,11 +32,11 @@ class Gradient(NamedTuple):
     mean: float
     std: float
     exact: float
-    count: int
+    replicates: int
 
     @property
     def bias(self) -> Estimate:
-        return Estimate(self.mean - self.exact, self.std / math.sqrt(self.count))
+        return Estimate(self.mean - self.exact, self.std / math.sqrt(self.replicates))
 
     @property
     def biased(self) -> bool:
@@ -58,7 +57,7 @@ class Summary(dict[tuple[str, str, int, str], Gradient]):
         """Mean and standard deviation of each with their standard errors, and the exact value."""
         for about, one in self.items():
             yield Row(*about, "mean", one.mean, one.bias.stderr)
-            yield Row(*about, "std", one.std, one.std / math.sqrt(2 * (one.count - 1)))
+            yield Row(*about, "std", one.std, one.std / math.sqrt(2 * (one.replicates - 1)))
             yield Row(*about, "exact", one.exact, math.nan)
 
     def particles(self, setting: str, method: str, parameter: str) -> list[int]:

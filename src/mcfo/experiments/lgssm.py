@@ -16,11 +16,12 @@ from mcfo.experiments.lgssm_figures import draw_figures
 from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, parameters
 from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, learned, seed_curves
-from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap
 from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.reports.figures import Figure
 from mcfo.smc.pimh import PIMH
 
 LEVELS = (0.95, 0.99)

@@ -10,9 +10,8 @@ import numpy as np
 
 from mcfo.experiments.lgssm_problem import PHI, THETA
 from mcfo.experiments.runs import Run, seed_lines
-from mcfo.experiments.study import Figure
 from mcfo.inference.evaluation import Evaluation
-from mcfo.reports.figures import Chart, Line, draw_charts
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts
 
 _BINS = 50
 _BY_PARTICLES = ("aesmc", "iwae", "nasmc", "mcfo-smc", "mcfo-dreg")

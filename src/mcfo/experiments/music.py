@@ -16,11 +16,12 @@ from mcfo.experiments.jobs import WORKERS, Job, Share
 from mcfo.experiments.music_problem import Problem, build_problem, find_folder
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, draw_learning, learned
-from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core
 from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
 from mcfo.objectives.objective import Objective
+from mcfo.reports.figures import Figure
 from mcfo.series import Series
 from mcfo.smc.pimh import PIMH
 

@@ -138,7 +138,8 @@ def welch(one: Outcome, other: Outcome) -> float:
         return math.nan
     if not any(np.ptp(each) for each in seeds):
         return float(seeds[0][0] == seeds[1][0])
-    return float(ttest_ind(*seeds, equal_var=False).pvalue)
+    _, chance = ttest_ind(*seeds, equal_var=False)
+    return float(chance)
 
 
 def stated(

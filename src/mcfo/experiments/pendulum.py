@@ -17,7 +17,8 @@ from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, c
 from mcfo.experiments.pendulum_figures import draw_frames, draw_latents
 from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Preset, Problem, build_problem
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, curve_rows, draw_learning, learned
-from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.experiments.study import Study, TextTable
+from mcfo.reports.figures import Figure
 
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
 """What is evaluated on the test videos; `nll` is that of a whole video."""

@@ -224,13 +224,13 @@ class LearningOutcomes(Outcomes):
     def summary_rows(self) -> list[tuple[str, SummaryRow]]:
         """Mean and spread of each number of each cell, then the references; each with its data set."""
         rows = []
-        for data, *about in self.cells:
-            runs = self.at((data, *about))
+        for cell in self.cells:
+            runs = self.at(cell)
             for metric in runs[0].numbers:
-                outcome = self.of((data, *about), metric)
-                rows.append((data, SummaryRow(*about, metric, outcome.mean, outcome.spread, len(runs))))
-            for metric, value in self.extras((data, *about)).items():
-                rows.append((data, SummaryRow(*about, metric, value, math.nan, len(runs))))
+                outcome = self.of(cell, metric)
+                rows.append((cell[0], SummaryRow(*cell[1:], metric, outcome.mean, outcome.spread, len(runs))))
+            for metric, value in self.extras(cell).items():
+                rows.append((cell[0], SummaryRow(*cell[1:], metric, value, math.nan, len(runs))))
         return [*rows, *self.references()]
 
     def method_table(self, caption: str, in_the_paper: Mapping[Cell, str] | None = None) -> TextTable:

@@ -28,6 +28,7 @@ from mcfo.errors import OtherRunError
 from mcfo.experiments.jobs import WORKERS, Job, at_once, run_all
 from mcfo.experiments.outcomes import FAILS, HOLDS, OPEN, Claim, Estimate, write_table
 from mcfo.files import write_atomically
+from mcfo.reports.figures import Figure
 from mcfo.reports.formatting import setting_texts
 from mcfo.reports.html import Report
 
@@ -54,13 +55,6 @@ class TextTable(NamedTuple):
         for row in self.rows:
             shown.add_row(*(row[self.header.index(title)] for title in columns))
         return shown
-
-
-class Figure(NamedTuple):
-    """A figure's file and what it shows."""
-
-    path: Path
-    caption: str
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,13 @@ def save_figure(figure: Any, path: Path) -> Path:
     return path
 
 
+class Figure(NamedTuple):
+    """A figure's file and what it shows."""
+
+    path: Path
+    caption: str
+
+
 class Line(NamedTuple):
     """A curve of a chart. `band` is what lies around it, as (low, high); `bars` are its errors; `look` is for
     matplotlib: a label, a marker, a style."""

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from mcfo.data.run_record import Curve, RunRecord
-from mcfo.reports.figures import BLUE, INCHES, ORANGE, Chart, Line, draw_charts
+from mcfo.reports.figures import BLUE, INCHES, ORANGE, Chart, Figure, Line, draw_charts
 from mcfo.reports.formatting import shortened
 
 _PANELS = 12
 """Watched quantities that are drawn."""
-
-
-class Figure(NamedTuple):
-    """A figure's file and what it shows."""
-
-    path: Path
-    caption: str
 
 
 def draw_curves(folder: Path, run: RunRecord) -> list[Figure]:
