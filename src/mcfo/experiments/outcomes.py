@@ -138,8 +138,7 @@ def welch(one: Outcome, other: Outcome) -> float:
         return math.nan
     if not any(np.ptp(each) for each in seeds):
         return float(seeds[0][0] == seeds[1][0])
-    _, chance = ttest_ind(*seeds, equal_var=False)
-    return float(chance)
+    return float(np.asarray(ttest_ind(*seeds, equal_var=False))[1])
 
 
 def stated(
