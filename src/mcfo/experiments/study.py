@@ -40,12 +40,13 @@ _PACKAGES = ("mcfo", "jax", "equinox", "numpyro", "optax")
 
 
 class TextTable(NamedTuple):
-    """A table of text; `marked` cells are bold."""
+    """A table of text; `marked` cells are bold, columns of `words` hold text also where one looks like a number."""
 
     header: list[str]
     rows: list[list[str]]
     caption: str
     marked: frozenset[tuple[int, int]] = frozenset()
+    words: frozenset[int] = frozenset()
 
     def for_terminal(self, columns: Sequence[str]) -> Table:
         """Some of its columns, by rich."""
@@ -245,6 +246,7 @@ def claims_table(claims: list[Claim]) -> TextTable:
         "comparisons are differences. Erratum: the paper's statement is known to be wrong. Theorem: what must hold. "
         "Ours: what the paper does not say. Also in claims.csv.",
         frozenset((row, 1) for row, claim in enumerate(claims) if claim.verdict != HOLDS),
+        words=frozenset({0, 1, 2, 5, 6}),
     )
 
 
@@ -256,4 +258,4 @@ def tally(claims: list[Claim]) -> str:
 
 def add_table(page: Report, table: TextTable) -> None:
     """Puts a table on the page."""
-    page.table(table.header, table.rows, caption=table.caption, marked=table.marked)
+    page.table(table.header, table.rows, caption=table.caption, marked=table.marked, words=table.words)
