@@ -1,17 +1,19 @@
 """The gradient experiment on small numbers; finished blocks take the place of most programs, as in a resumed run."""
 
+import csv
+
 import jax
 import numpy as np
 import pytest
 
 from mcfo.errors import OtherRunError
 from mcfo.experiments import gradient_study
-from mcfo.experiments.gradient_outcomes import GradientOutcomes
 from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, SETTINGS, build_problems
-from mcfo.experiments.gradient_summary import Summary, rows_of
+from mcfo.experiments.gradient_study import GradientOutcomes
+from mcfo.experiments.gradient_summary import Summary
 from mcfo.experiments.gradient_theory import analytic_score
-from mcfo.experiments.jobs import Samples, write_samples
-from mcfo.experiments.outcomes import read_rows
+from mcfo.experiments.jobs import Samples
+from mcfo.experiments.outcomes import Row
 from mcfo.experiments.study import run_study
 from mcfo.kalman import log_evidence
 
@@ -41,7 +43,7 @@ def start(out, seed, monkeypatch):
             samples = {
                 setting: 100 + generator.normal(size=(replicates, len(PARAMETERS))) for setting in prepared.problems
             }
-            write_samples(out / "jobs" / f"{name}.npz", Samples(samples, 3.0))
+            Samples(samples, 3.0).write(out / "jobs" / f"{name}.npz")
     return study, prepared.problems
 
 
@@ -60,22 +62,25 @@ def test_a_resumed_run_writes_what_the_contract_says(tmp_path, monkeypatch):
     monkeypatch.setattr(GradientOutcomes, "figures", figures_of_one_setting)
     report = run_study(study, out, preset="tiny", command="mcfo reproduce gradients")
     assert report == out / "report.html"
-    rows = read_rows(out / "results.csv")
+    with (out / "results.csv").open(newline="") as file:
+        assert next(csv.reader(file)) == list(Row._fields)
+        rows = [Row(*line[:2], int(line[2]), *line[3:5], float(line[5]), line[6]) for line in csv.reader(file)]
     assert {row.setting for row in rows} == set(SETTINGS)
     assert {row.method for row in rows} == set(METHODS)
     assert {row.parameter for row in rows} == set(PARAMETERS)
     assert {row.quantity for row in rows} == {"mean", "std", "exact"}
     assert {row.particles for row in rows if row.method == "elbo"} == {1}
     assert {row.particles for row in rows if row.method == "mcfo-pimh"} == {1}, "it stops at the costly K"
-    summary = Summary(rows)
+    found = {row[:5]: row.value for row in rows}
     for setting, problem in problems.items():
         if setting in SETTINGS:
             score = jax.grad(log_evidence)(problem.model, problem.series)
-            found = summary.at(setting, "iwae", 10, "theta_2")
-            np.testing.assert_allclose(found.exact, score.emission_matrix[0, 0], rtol=1e-10)
-            assert abs(found.mean - found.exact) < 0.5 * found.std, "at K = 10 the bias of IWAE is small"
-    assert summary.at("r1", "alternating", 10, "phi_1") == summary.at("r1", "iwae", 10, "phi_1")
-    assert abs(summary.at("r1", "mcfo-smc", 10, "phi_1").mean - 100) < 1
+            mean, std, exact = (found[setting, "iwae", 10, "theta_2", name] for name in ("mean", "std", "exact"))
+            np.testing.assert_allclose(exact, score.emission_matrix[0, 0], rtol=1e-10)
+            assert abs(mean - exact) < 0.5 * std, "at K = 10 the bias of IWAE is small"
+    for name in ("mean", "std", "exact"):
+        assert found["r1", "alternating", 10, "phi_1", name] == found["r1", "iwae", 10, "phi_1", name]
+    assert abs(found["r1", "mcfo-smc", 10, "phi_1", "mean"] - 100) < 1
     page = report.read_text()
     assert "up to 1 particles only" in page
     assert len(list((out / "figures").glob("*.png"))) == 4
@@ -101,16 +106,11 @@ def test_verdicts_follow_the_stated_rule():
     generator = np.random.default_rng(0)
     exact = np.zeros(len(PARAMETERS))
 
-    def rows(method, biases):
-        return [
-            row
-            for particles, bias in zip((10, 100), biases, strict=True)
-            for row in rows_of(
-                "r1", method, particles, bias + generator.normal(size=(400, len(PARAMETERS))) / particles**0.5, exact
-            )
-        ]
-
-    summary = Summary([*rows("right", (0, 0)), *rows("stays", (1, 1)), *rows("shrinks", (3, 0.3))])
+    summary = Summary()
+    for method, biases in {"right": (0, 0), "stays": (1, 1), "shrinks": (3, 0.3)}.items():
+        for particles, bias in zip((10, 100), biases, strict=True):
+            noise = generator.normal(size=(400, len(PARAMETERS))) / particles**0.5
+            summary.add("r1", method, particles, bias + noise, exact)
     assert summary.verdict("r1", "right", "phi_1") == "no bias seen"
     assert summary.verdict("r1", "stays", "phi_1") == "biased, does not shrink"
     assert summary.verdict("r1", "shrinks", "phi_1") == "biased, shrinks"

@@ -10,7 +10,7 @@ import pytest
 from mcfo.cli.reproduce import EXPERIMENTS
 from mcfo.experiments.lgssm import Lgssm, LgssmOutcomes, Prepared
 from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, build_problem, parameters
-from mcfo.experiments.runs import Run
+from mcfo.experiments.runs import Run, Runs
 from mcfo.experiments.study import run_study
 from mcfo.inference.evaluation import Evaluation
 from support.browser import NEEDS_CHROMIUM, look_at
@@ -50,7 +50,7 @@ def learned(method="mcfo-smc", *, ess=(50.0, 96.0, 99.5), off=0.0, particles=100
 def outcomes(*methods):
     problem = build_problem(series=1, test_series=1, watched=1, steps=2, seed=0)._replace(optimum=OPTIMUM)
     runs = [run for each in methods for run in each]
-    return LgssmOutcomes(runs, Prepared(problem, evaluation(), evaluation()), Preset())
+    return LgssmOutcomes({"all": Runs(runs)}, Preset(), Prepared(problem, evaluation(), evaluation()))
 
 
 def cell(method="mcfo-smc", particles=100):

@@ -15,24 +15,11 @@ from mcfo.errors import InputError
 from mcfo.experiments import music
 from mcfo.experiments.music import METHODS, PRESETS, Course, Music, MusicOutcomes, Preset, cost
 from mcfo.experiments.music_problem import build_problem, find_folder, transpose
-from mcfo.experiments.runs import Run
+from mcfo.experiments.runs import Run, Runs
 from mcfo.experiments.study import run_study
+from support.tiny_studies import write_rolls
 
 pytestmark = pytest.mark.xdist_group("music-experiment")
-
-
-def write_rolls(folder, name="jsb", pieces=6):
-    """Random pieces in the compact form."""
-    random = np.random.default_rng(0)
-    arrays = {}
-    for split in ("train", "valid", "test"):
-        lengths = random.integers(3, 9, size=pieces)
-        roll = (random.random((lengths.sum(), KEYS)) < 0.05).astype(np.uint8)
-        roll[:, :3] = roll[:, -3:] = 0
-        roll[0, 40] = 1
-        arrays |= {f"{split}_roll": np.packbits(roll, axis=1), f"{split}_lengths": lengths.astype(np.int32)}
-    np.savez(folder / f"{name}.npz", **arrays)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +102,7 @@ def learned(method="mcfo-smc", seed=0, particles=10, nll=7.0):
 
 def test_tables_and_claims_follow_the_numbers():
     found = [learned(), learned(seed=1, nll=7.2), learned("iwae", nll=7.5), learned(particles=20, nll=6.8)]
-    outcomes = MusicOutcomes(found, {"jsb": {"note frequencies": 12.0}}, PRESETS["quick"])
+    outcomes = MusicOutcomes({"all": Runs(found)}, PRESETS["quick"], {"jsb": {"note frequencies": 12.0}})
     ours = outcomes.of(("jsb", "mcfo-smc", 10), "test_nll")
     np.testing.assert_allclose(ours.values, [7.0, 7.1, 7.2, 7.3])
     np.testing.assert_allclose(ours.by_seed, [7.05, 7.25])
@@ -146,7 +133,7 @@ def test_seeds_decide_claims():
     def claim(*nll):
         runs = [learned(seed=seed, nll=7 + 0.01 * seed) for seed in (0, 1)]
         runs += [learned("iwae", seed=seed, nll=value) for seed, value in enumerate(nll)]
-        return MusicOutcomes(runs, {}, PRESETS["quick"]).claims()[0].verdict
+        return MusicOutcomes({"all": Runs(runs)}, PRESETS["quick"], {}).claims()[0].verdict
 
     assert claim(8.0, 8.01) == "holds"
     assert claim(6.0, 6.01) == "does not hold"
@@ -187,6 +174,7 @@ def test_the_experiment_writes_its_folder(folder):
     page = (folder / "report.html").read_text()
     assert len(re.findall("<img", page)) == 1
     assert "semitones" in page
+    assert "courses.jsb.transposed" in page
 
 
 def refused(*words):

@@ -13,24 +13,25 @@ import pytest
 from scipy import stats
 
 from mcfo import Series, kalman_filter, stack
+from mcfo.data.pendulum_videos import View, expected_angles
 from mcfo.experiments import pendulum, pendulum_problem
-from mcfo.experiments.figures import draw_learning
 from mcfo.experiments.outcomes import Outcome, compared, welch
-from mcfo.experiments.pendulum import Pendulum, PendulumOutcomes, with_numbers
+from mcfo.experiments.pendulum import Pendulum, PendulumOutcomes, with_evaluations
 from mcfo.experiments.pendulum_figures import draw_latents
 from mcfo.experiments.pendulum_problem import (
     FIRST_RATE,
     METHODS,
     PRESETS,
     Preset,
+    angles_of,
     build_problem,
     cost,
     follow,
     follow_all,
+    motion_foreseen,
     scores,
 )  # fmt: skip
-from mcfo.experiments.pendulum_videos import View, angles_of, expected_angles, motion_foreseen
-from mcfo.experiments.runs import Run
+from mcfo.experiments.runs import Run, Runs, draw_learning
 from mcfo.experiments.study import run_study
 from mcfo.learning.settings import SCHEDULES
 from mcfo.models import DeepMarkov, LinearGaussian
@@ -165,7 +166,8 @@ def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0,
         }
         for step in range(10, 101, 10)
     ]  # fmt: skip
-    return with_numbers(Run(method, particles, seed, lines, {}, 0, 60.0, details=followed()), last, motion)
+    numbers = {"motion": np.array([motion])}
+    return with_evaluations(Run(method, particles, seed, lines, numbers, 0, 60.0, details=followed()), last)
 
 
 @functools.cache
@@ -174,7 +176,7 @@ def problem():
 
 
 def outcomes(*runs):
-    found = PendulumOutcomes(list(runs), problem(), PRESETS["quick"])
+    found = PendulumOutcomes({"all": Runs(runs)}, PRESETS["quick"], problem())
     found.baselines = BASELINES
     return found
 

@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -156,22 +157,21 @@ def pendulum(
     """
     check_out(out, force)
     with messages():
-        _pendulum(out, train, test, steps, half_extent, contrast, renderer, seed)
+        from mcfo.data.pendulum_videos import View
+
+        _pendulum(out, train, test, steps, View(half_extent, contrast, renderer), seed)
     print(f"Learn from it: mcfo fit deep --data {out / 'train.npz'} --out {out.with_name(out.name + '-run')}")
 
 
-def _pendulum(
-    out: Path, train: int, test: int, steps: int, half_extent: float, contrast: str, renderer: str, seed: int
-) -> None:
+def _pendulum(out: Path, train: int, test: int, steps: int, view: Any, seed: int) -> None:
     import numpy as np
     from rich.console import Console
 
     from mcfo.data.npz import write_npz
-    from mcfo.experiments.pendulum_videos import View, simulate_pendulum
+    from mcfo.data.pendulum_videos import simulate_pendulum
     from mcfo.files import write_atomically
 
     console = Console()
-    view = View(half_extent, contrast, renderer)
     with console.status(f"Rendering {train + test} videos of {steps} frames"):
         videos = simulate_pendulum(train + test, steps, seed=seed, view=view)
     parts = {"train": slice(None, train), "test": slice(train, None)}
@@ -180,16 +180,7 @@ def _pendulum(
         for part, rows in parts.items()
         for name in ("gray", "angles", "speeds")
     }
-    config = {
-        "data": "pendulum",
-        "train": train,
-        "test": test,
-        "steps": steps,
-        "half_extent": half_extent,
-        "contrast": contrast,
-        "renderer": renderer,
-        "seed": seed,
-    }
+    config = {"data": "pendulum", "train": train, "test": test, "steps": steps, **asdict(view), "seed": seed}
     try:
         out.mkdir(parents=True, exist_ok=True)
         for part, rows in parts.items():

@@ -11,7 +11,8 @@ from typing import Annotated, Any
 
 import typer
 
-from mcfo.cli.options import Force, Seed, check_known, check_out, fail
+from mcfo.cli import options as opt
+from mcfo.cli.options import check_known, check_out, fail
 from mcfo.errors import InputError, RunError
 
 EXPERIMENTS = {
@@ -22,6 +23,7 @@ EXPERIMENTS = {
     "pendulum": "mcfo.experiments.pendulum",
 }
 """Where the paper's experiments are: modules with a class `STUDY`."""
+_learning, _music = opt.panel("For lgssm, pendulum and music"), opt.panel("For music")
 _MARK = ".unfinished"
 """A file in every folder of a run that has not ended, so that no other folder is taken for one."""
 
@@ -29,67 +31,50 @@ _MARK = ".unfinished"
 def reproduce(
     name: Annotated[str, typer.Argument(help=f"The experiment: {', '.join(EXPERIMENTS)}.", metavar="NAME")],
     preset: Annotated[
-        str, typer.Option(help="quick: minutes. paper: the paper's sizes, hours. pendulum, music: also long.")
+        str, opt.main("quick takes minutes; paper has the paper's sizes and takes hours; pendulum and music have long.")
     ] = "quick",
     out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the results; it must not exist yet.", show_default="results/NAME-PRESET"),
+        Path | None, opt.main("Folder for the results; it must not exist yet.", show_default="results/NAME-PRESET")
     ] = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(help="Compare this method alone; several times for several. pendulum, music."),
-    ] = None,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Learn this data set alone; several times for several. music.")
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(help="Where the piano-rolls are: a folder of jsb.npz and so on. music.")
-    ] = None,
-    seed: Seed = 0,
+    seed: opt.Seed = 0,
+    resume: Annotated[bool, opt.main("Resume a run that was interrupted.", "--resume")] = False,
     seeds: Annotated[
         int | None,
-        typer.Option(
-            help="Runs of each method, with seeds from --seed on. lgssm, pendulum, music.",
-            min=1,
-            max=1000,
-            show_default="the preset's",
-        ),
+        _learning("Runs of each method, with seeds from --seed on.", min=1, max=1000, show_default="the preset's"),
     ] = None,
     particles: Annotated[
-        list[int] | None,
-        typer.Option(
-            help="Learn with this K instead of the preset's; several times for several. lgssm, pendulum, music.", min=1
-        ),
+        list[int] | None, _learning("Learn with this K instead of the preset's; repeat it for several.", min=1)
     ] = None,
-    force: Force = False,
-    resume: Annotated[bool, typer.Option("--resume", help="Resume a run that was interrupted.")] = False,
+    method: Annotated[
+        list[str] | None, _learning("Compare this method alone; repeat it for several. Not for lgssm.")
+    ] = None,
+    only: Annotated[list[str] | None, _music("Learn this data set alone; repeat it for several.")] = None,
+    data: Annotated[Path | None, _music("Where the piano-rolls are: a folder of jsb.npz and so on.")] = None,
+    force: opt.Force = False,
 ) -> None:
     """Repeat an experiment of the paper: tables, figures and a report, with the exact answer beside them."""
     check_known(name, EXPERIMENTS, "experiment")
     study = import_module(EXPERIMENTS[name]).STUDY
     check_known(preset, study.presets, "preset")
     size = study.presets[preset]
-    words = ["mcfo", "reproduce", name, "--preset", preset, "--seed", str(seed)]
     if method:
         size = _only(name, size, method)
-        words += [word for one in method for word in ("--method", one)]
     if seeds is not None:
         if not hasattr(size, "seeds"):
             fail(f"The experiment {name} has no runs of several seeds. Leave out --seeds.")
         size = replace(size, seeds=tuple(range(seeds)))
-        words += ["--seeds", str(seeds)]
     if particles:
         if not (hasattr(size, "particles") and hasattr(size, "seeds")):
             fail(f"The experiment {name} does not learn with a K that could be chosen. Leave out --particles.")
-        size = replace(size, particles=tuple(sorted(set(particles))))
-        words += [word for one in size.particles for word in ("--particles", str(one))]
+        particles = sorted(set(particles))
+        size = replace(size, particles=tuple(particles))
     if only:
         size = _of_data(name, size, only)
-        words += [word for one in only for word in ("--only", one)]
-    if data is not None:
-        if not study.reads_files:
-            fail(f"The experiment {name} makes its own data. Leave out --data.")
-        words += ["--data", str(data)]
+    if data is not None and not study.reads_files:
+        fail(f"The experiment {name} makes its own data. Leave out --data.")
+    given = {"--preset": [preset], "--seed": [seed], "--method": method, "--seeds": [seeds] if seeds else None}
+    given |= {"--particles": particles, "--only": only, "--data": [data] if data else None}
+    words = [str(word) for flag, values in given.items() for value in values or () for word in (flag, value)]
     out = out or Path("results") / f"{name}-{preset}"
     check_out(out, force)
     working = _working_folder(out, force=force, resume=resume)
@@ -97,7 +82,9 @@ def reproduce(
     from mcfo.experiments.study import JOBS, run_study
 
     try:
-        run_study(study(size, seed, data), working, preset=preset, command=shlex.join(words))
+        run_study(
+            study(size, seed, data), working, preset=preset, command=shlex.join(["mcfo", "reproduce", name, *words])
+        )
     except BaseException as error:
         saved = (working / JOBS).is_dir() and any((working / JOBS).iterdir())
         if not saved:

@@ -187,8 +187,8 @@ def _number(cell: str, largest: float, missing: str) -> float:
         hint = " Write decimals with a point." if re.fullmatch(r"[+-]?\d*,\d+", cell) else ""
         raise ValueError(
             f"{cell!r} is not a number.{hint} Correct it, or {missing} if the value is missing; if the "
-            "column holds text, name the columns of values without it (--columns), or say that it tells series apart "
-            "(--series)."
+            "column holds text, name the columns of values without it (--columns), or say that it holds the times "
+            "(--time) or tells series apart (--series)."
         )
     if -largest <= number <= largest or math.isnan(number):
         return number

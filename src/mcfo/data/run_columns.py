@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from mcfo.data.column_layout import DefaultColumns
+from mcfo.data.run_record import RunRecord, number, read_run, text
 from mcfo.data.tables import Table, read_series
 from mcfo.errors import InputError, nearest
-from mcfo.files import nested, read_json
+from mcfo.files import nested
 
 
 class Inputs(NamedTuple):
@@ -26,26 +26,19 @@ class Inputs(NamedTuple):
     defaults: DefaultColumns = DefaultColumns()
 
     @classmethod
-    def from_config(cls, config: Any) -> Inputs:
-        """Read the inputs from config.json, which is not trusted."""
-        names, unit = nested(config, "data", "inputs"), nested(config, "data", "unit")
-        known = isinstance(names, list) and all(isinstance(name, str) for name in names)
-        timed = isinstance(unit, int | float) and math.isfinite(unit) and unit > 0
-        columns, series, time = (nested(config, "data", name) for name in ("columns", "series_column", "time_column"))
-        listed = isinstance(columns, list) and all(isinstance(name, str) for name in columns)
-        defaults = DefaultColumns(
-            columns if listed else None,
-            series if isinstance(series, str) else None,
-            time if isinstance(time, str) else None,
-        )
-        return cls(names if known else [], float(unit) if timed else None, defaults)
+    def of(cls, run: RunRecord) -> Inputs:
+        """The inputs of the model of a run."""
+        unit = number(nested(run.config, "data", "unit"))
+        columns = (text(nested(run.config, "data", name)) for name in ("series_column", "time_column"))
+        defaults = DefaultColumns(run.names("columns"), *columns)
+        return cls(run.names("inputs") or [], unit if unit is not None and unit > 0 else None, defaults)
 
     @property
     def size(self) -> int:
         """The number of inputs at each step."""
         return len(self.names) + (self.unit is not None)
 
-    def text(self) -> str:
+    def described(self) -> str:
         """List the inputs for people."""
         gap = [] if self.unit is None else ["the time since the previous row"]
         return ", ".join([*gap, *self.names]) or "none"
@@ -130,9 +123,7 @@ def read_for_run(
     By default with the columns and inputs that it learned from, and with the time between rows if it reads that. The
     arguments are those of [`read_series`][].
     """
-    config = Path(folder) / "config.json"
-    inputs = Inputs.from_config(read_json(config)) if config.exists() else NO_INPUTS
-    return inputs.read(path, values=values, series=series, time=time)
+    return Inputs.of(read_run(Path(folder), metrics=False)).read(path, values=values, series=series, time=time)
 
 
 def timed(table: Table, irregular: str, model: str, *, able: bool) -> tuple[Table, str]:

@@ -17,6 +17,7 @@ from mcfo.files import nested
 _SECTIONS = ("model", "objective", "data", "settings")
 """Without these objects in config.json there is nothing to say about a run."""
 _DEEPEST = 30
+_MOST_COLUMNS = 100_000
 _LARGEST = 1e100
 """Larger numbers are no result, and no axis can show them."""
 
@@ -90,11 +91,34 @@ class RunRecord:
         return _positive(nested(self.config, "settings", "evaluation_particles")) or self.particles
 
     @property
+    def seeds(self) -> list[int]:
+        """The seeds that were asked for."""
+        seeds = nested(self.config, "settings", "seeds")
+        return [seed for one in seeds if (seed := whole(one)) is not None] if isinstance(seeds, list) else []
+
+    @property
+    def dimensions(self) -> int | None:
+        """The number of observed columns."""
+        size = _positive(nested(self.config, "data", "dimensions"))
+        return size if size is not None and size <= _MOST_COLUMNS else None
+
+    @property
     def columns(self) -> list[str]:
         """The names of the observed columns; empty where they are not known."""
-        names, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
-        known = isinstance(names, list) and len(names) == size and all(isinstance(name, str) for name in names)
-        return names if known else []
+        columns = self.names("columns") or []
+        return columns if len(columns) == self.dimensions else []
+
+    @property
+    def image(self) -> tuple[int, int] | None:
+        """Height and width, if the run learned from images."""
+        sides = nested(self.config, "data", "image")
+        height, width = map(_positive, sides) if isinstance(sides, list) and len(sides) == 2 else (None, None)
+        return (height, width) if height and width and height * width == self.dimensions else None
+
+    def names(self, entry: str) -> list[str] | None:
+        """A list of names among the entries about the data."""
+        names = nested(self.config, "data", entry)
+        return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
 
     @property
     def step(self) -> int:
@@ -142,14 +166,16 @@ class RunRecord:
         return [name for name in names if self.curve("watched", name)]
 
 
-def read_run(folder: Path) -> RunRecord:
-    """Reads a run folder; an error says what is missing and what to do."""
+def read_run(folder: Path, *, metrics: bool = True) -> RunRecord:
+    """Reads a run folder, without its metrics where they are not wanted; an error says what is missing and what to
+    do."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {what}. Give the folder that mcfo fit wrote (--out).")
     config = _read_config(folder)
     ended = _read_object(folder / "results.json", "Restore it; or delete it and resume the run with --resume.")
-    return RunRecord(folder, config, _read_metrics(folder / "metrics.jsonl"), ended, _seed_records(ended))
+    lines = _read_metrics(folder / "metrics.jsonl") if metrics else {}
+    return RunRecord(folder, config, lines, ended, _seed_records(ended))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -10,18 +10,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo.experiments.bounds_figures import GROWING, SCAN
-from mcfo.experiments.bounds_outcomes import SCHEMES, BoundsOutcomes
-from mcfo.experiments.bounds_sampling import (
-    STEPS,
-    Problem,
-    build_problem,
-    exact_history_blocks,
-    in_chunks,
-    log_ratios,
-    moved,
-    path_blocks,
-)
+from mcfo.experiments import bounds_sampling as draws
+from mcfo.experiments.bounds_outcomes import BoundsOutcomes
+from mcfo.experiments.bounds_sampling import GROWING, SCAN, SCHEMES, STEPS, Problem, build_problem
 from mcfo.experiments.jobs import Job, Samples, sampling
 from mcfo.experiments.study import Study
 from mcfo.objectives.named import fivo, mcfo
@@ -104,28 +95,28 @@ class Bounds(Study):
             def sample(keys: jax.Array) -> Any:
                 return draw(model, proposal, series, sizes, keys)._asdict()
 
-            return in_chunks(sample, replicates, sizes[-1] * series.steps, key=key)
+            return draws.in_chunks(sample, replicates, sizes[-1] * series.steps, key=key)
 
         def smc(sampler: SMC, proposal: Any, replicates: int, key: Any, series=series, model=model) -> Job:
             def sample(keys: jax.Array) -> Any:
-                return {"log_ratio": log_ratios(sampler, model, proposal, series, keys)}
+                return {"log_ratio": draws.log_ratios(sampler, model, proposal, series, keys)}
 
-            return in_chunks(sample, replicates, sampler.particles * series.steps, key=key)
+            return draws.in_chunks(sample, replicates, sampler.particles * series.steps, key=key)
 
         jobs = {}
         for name, proposal in problem.proposals.items():
             whole = size.exact_particles
-            jobs[f"exact-{name}"] = blocks(exact_history_blocks, proposal, whole, size.exact_replicates, of_exact)
-            jobs[f"paths-{name}"] = blocks(path_blocks, proposal, whole, size.path_replicates, of_paths)
+            jobs[f"exact-{name}"] = blocks(draws.exact_history_blocks, proposal, whole, size.exact_replicates, of_exact)
+            jobs[f"paths-{name}"] = blocks(draws.path_blocks, proposal, whole, size.path_replicates, of_paths)
             for method, scheme in SCHEMES.items():
                 for particles, count in size.smc_replicates.items():
                     sampler = SMC(particles, scheme, Always())
                     jobs[f"{method}-{name}-{particles}"] = smc(sampler, proposal, count, of_smc)
         for kind, amounts in SCAN.items():
             for amount in amounts:
-                draw = exact_history_blocks, moved(optimal, **{kind: amount}), size.scan_particles
+                draw = draws.exact_history_blocks, draws.moved(optimal, **{kind: amount}), size.scan_particles
                 jobs[f"scan-{kind}-{amount:g}"] = blocks(*draw, size.scan_replicates, of_scan)
-        flat = exact_history_blocks, forgetful, size.scan_particles, size.scan_replicates, of_scan
+        flat = draws.exact_history_blocks, forgetful, size.scan_particles, size.scan_replicates, of_scan
         jobs["no-memory-exact"] = blocks(*flat, model=no_memory)
         sampler, count = SMC(size.smc_particles, Multinomial(), Always()), size.smc_replicates[size.smc_particles]
         jobs["no-memory-smc"] = smc(sampler, forgetful, count, of_smc, model=no_memory)
@@ -135,7 +126,7 @@ class Bounds(Study):
             resampled = SMC(particles, Multinomial(), Always())
             jobs[f"growing-iwae-{name}"] = smc(sis(particles), proposal, count, keys[0], series=problem.long)
             jobs[f"growing-fivo-{name}"] = smc(resampled, proposal, count, keys[1], series=problem.long)
-            draw = exact_history_blocks, proposal, (particles,), count, keys[2]
+            draw = draws.exact_history_blocks, proposal, (particles,), count, keys[2]
             jobs[f"growing-mcfo-exact-{name}"] = blocks(*draw, series=problem.long)
         jobs["values"] = sampling(1e7, lambda share: {"gap": self._difference_of_values(problem, of_values)})
         return jobs

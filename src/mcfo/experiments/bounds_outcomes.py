@@ -10,21 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.experiments.bounds_figures import GROWING, METHODS, SCAN, draw_figures
-from mcfo.experiments.bounds_points import Point, point_of_first_steps, point_of_samples, points_of_blocks
-from mcfo.experiments.bounds_sampling import STEPS, Problem, controlled_mean, moved
-from mcfo.experiments.bounds_theory import (
-    path_relative_variances,
-    relative_variances,
-    second_order,
-    smc_relative_variance,
-)
+from mcfo.experiments import bounds_sampling as draws
+from mcfo.experiments import bounds_theory as theory
+from mcfo.experiments.bounds_figures import draw_figures
+from mcfo.experiments.bounds_sampling import GROWING, METHODS, SCAN, SCHEMES, STEPS, Point, Problem
 from mcfo.experiments.jobs import Samples
 from mcfo.experiments.outcomes import SIGMAS, Claim, Estimate, Row, at_most, positive, result_rows, stated, unbiased
-from mcfo.experiments.study import Figure, Outcomes, TextTable
-from mcfo.smc.resampling import Multinomial, Systematic
+from mcfo.experiments.study import Outcomes, TextTable
+from mcfo.reports.figures import Figure
+from mcfo.smc.resampling import Multinomial
 
-SCHEMES = {"mcfo-smc": Multinomial(), "mcfo-smc-systematic": Systematic()}
 _TOLERANCE = 0.05
 """How near K x gap must come to its limit at the largest K."""
 _SMALL_GAP = 0.1
@@ -43,47 +38,44 @@ class BoundsOutcomes(Outcomes):
         self.seconds = sum(result.seconds for result in results.values())
         arrays = {name: result.arrays for name, result in results.items()}
         model, series, long, times = problem.model, problem.series, problem.long, size.growing_steps
-        names = list(problem.proposals)
-        self.variances = {name: relative_variances(model, q, series) for name, q in problem.proposals.items()}
-        self.second = {name: second_order(model, q, series) for name, q in problem.proposals.items()}
-        self.curves: dict[tuple[str, str], list[Point]] = {}
-        for name in names:
-            limit = float(self.variances[name].sum() / 2)
-            points = points_of_blocks(size.exact_particles, arrays[f"exact-{name}"], limit)
-            self.curves["exact-histories", f"mcfo-exact/{name}"] = points
+        proposals = problem.proposals
+        self.variances = {name: theory.relative_variances(model, q, series) for name, q in proposals.items()}
+        self.second = {name: theory.second_order(model, q, series) for name, q in proposals.items()}
+        curves: dict[tuple[str, str], list[Point]] = {}
+        for name, variances in self.variances.items():
+            found = draws.points_of_blocks(size.exact_particles, arrays[f"exact-{name}"], float(variances.sum() / 2))
+            curves["exact-histories", f"mcfo-exact/{name}"] = found
         for method, scheme in SCHEMES.items():
-            for name, q in problem.proposals.items():
+            for name, q in proposals.items():
                 known = isinstance(scheme, Multinomial)
-                limit = smc_relative_variance(model, q, series) / 2 if known else math.nan
-                self.curves["smc-histories", f"{method}/{name}"] = [
-                    point_of_samples(count, arrays[f"{method}-{name}-{count}"]["log_ratio"][:, -1], limit)
+                limit = theory.smc_relative_variance(model, q, series) / 2 if known else math.nan
+                curves["smc-histories", f"{method}/{name}"] = [
+                    draws.point_of_samples(count, arrays[f"{method}-{name}-{count}"]["log_ratio"][:, -1], limit)
                     for count in size.smc_replicates
                 ]
-        for name, q in problem.proposals.items():
-            limit = float(path_relative_variances(model, q, series)[-1] / 2)
-            self.curves["growing-k", f"iwae/{name}"] = points_of_blocks(
-                size.exact_particles, arrays[f"paths-{name}"], limit
-            )
-        for method, source in (("fivo", "smc-histories"), ("mcfo-exact", "exact-histories")):
-            for name in names:
-                found = "mcfo-smc" if method == "fivo" else method
-                self.curves["growing-k", f"{method}/{name}"] = self.curves[source, f"{found}/{name}"]
+        for name, q in proposals.items():
+            limit = float(theory.path_relative_variances(model, q, series)[-1] / 2)
+            found = draws.points_of_blocks(size.exact_particles, arrays[f"paths-{name}"], limit)
+            curves["growing-k", f"iwae/{name}"] = found
+        for method, *source in (("fivo", "smc-histories", "mcfo-smc"), ("mcfo-exact", "exact-histories", "mcfo-exact")):
+            for name in proposals:
+                curves["growing-k", f"{method}/{name}"] = curves[source[0], f"{source[1]}/{name}"]
         for name in GROWING:
-            q, count = problem.proposals[name], size.growing_particles
+            q, count = proposals[name], size.growing_particles
             limits = {
-                "iwae": path_relative_variances(model, q, long)[np.array(times) - 1],
-                "fivo": [smc_relative_variance(model, q, long, time) for time in times],
-                "mcfo-exact": np.cumsum(relative_variances(model, q, long))[np.array(times) - 1],
+                "iwae": theory.path_relative_variances(model, q, long)[np.array(times) - 1],
+                "fivo": [theory.smc_relative_variance(model, q, long, time) for time in times],
+                "mcfo-exact": np.cumsum(theory.relative_variances(model, q, long))[np.array(times) - 1],
             }
             for method in METHODS:
-                part, halves = arrays[f"growing-{method}-{name}"], [float(limit) / 2 for limit in limits[method]]
-                exact = method == "mcfo-exact"
-                self.curves["growing-t", f"{method}/{name}"] = [
-                    point_of_first_steps(count, part, time, limit)
-                    if exact
-                    else point_of_samples(count, part["log_ratio"][:, time - 1], limit)
-                    for time, limit in zip(times, halves, strict=True)
-                ]
+                found, part = [], arrays[f"growing-{method}-{name}"]
+                for time, limit in zip(times, (float(limit) / 2 for limit in limits[method]), strict=True):
+                    if method == "mcfo-exact":
+                        found.append(draws.point_of_first_steps(count, part, time, limit))
+                    else:
+                        found.append(draws.point_of_samples(count, part["log_ratio"][:, time - 1], limit))
+                curves["growing-t", f"{method}/{name}"] = found
+        self.curves = curves
         self._scan(arrays)
         smc = arrays[f"mcfo-smc-optimal-{size.smc_particles}"]["log_ratio"]
         best = arrays["scan-shift-0"]["square"]
@@ -107,11 +99,11 @@ class BoundsOutcomes(Outcomes):
                 one = arrays[f"scan-{kind}-{amount:g}"]
                 below, control = (best[name] - one[name] for name in ("log_ratio", "excess"))
                 for place, count in enumerate(self.size.scan_particles):
-                    gap = controlled_mean(-one["log_ratio"][:, place], one["excess"][:, place])
+                    gap = draws.controlled_mean(-one["log_ratio"][:, place], one["excess"][:, place])
                     self.gaps[kind, amount, count] = gap
-                    self.losses[kind, amount, count] = controlled_mean(below[:, place], control[:, place])
-                q = moved(self.problem.proposals["optimal"], **{kind: amount})
-                variances = relative_variances(self.problem.model, q, self.problem.series)
+                    self.losses[kind, amount, count] = draws.controlled_mean(below[:, place], control[:, place])
+                q = draws.moved(self.problem.proposals["optimal"], **{kind: amount})
+                variances = theory.relative_variances(self.problem.model, q, self.problem.series)
                 self.limits[kind, amount] = float(variances.sum() / 2)
 
     def files(self) -> Any:
@@ -146,19 +138,13 @@ class BoundsOutcomes(Outcomes):
 
     def _of(self, setting: str, method: str) -> dict[str, list[Point]]:
         """The curves of a method by proposal."""
-        return {
-            name: self.curves[setting, f"{method}/{name}"]
-            for name in self.problem.proposals
-            if (setting, f"{method}/{name}") in self.curves
-        }
+        return {name: self.curves[setting, f"{method}/{name}"] for name in self.problem.proposals}
 
     def claims(self) -> list[Claim]:
         found = []
-        kinds = {"exact histories": self._of("exact-histories", "mcfo-exact")}
-        kinds |= {
-            f"SMC, {type(scheme).__name__.lower()}": self._of("smc-histories", one) for one, scheme in SCHEMES.items()
-        }
-        exact, smc, systematic = kinds.values()
+        exact = self._of("exact-histories", "mcfo-exact")
+        smc, systematic = (self._of("smc-histories", method) for method in SCHEMES)
+        kinds = {"exact histories": exact, "SMC, multinomial": smc, "SMC, systematic": systematic}
         for kind, curves in kinds.items():
             points = [point for curve in curves.values() for point in curve]
             gap = min((point.gap for point in points), key=lambda gap: gap.sigmas)
@@ -215,8 +201,6 @@ class BoundsOutcomes(Outcomes):
         return draw_figures(folder, self)
 
     def text(self) -> list[str]:
-        size = self.size
-        runs = ", ".join(f"{count} runs at K = {particles}" for particles, count in size.smc_replicates.items())
         return [
             "A Monte Carlo filtering objective is a lower bound of log p(x_1:T). On a linear Gaussian model, where log "
             "p and the filtering distribution are known, everything that the paper says about it can be checked.",
@@ -227,11 +211,9 @@ class BoundsOutcomes(Outcomes):
             "unbiased, so the bound holds by Jensen's inequality; the limit for multinomial resampling is Σ_t V[w_t "
             "ψ_t] / (2 p(x_t:T | x_1:t-1)²) with ψ_t = p(x_t+1:T | z_t), for systematic none is known. The optimal "
             "proposal removes the variance of the weight given the history; what is left is p(x_t | z_t-1).",
-            f"Exact histories: {size.exact_replicates} replicates of {size.exact_particles[-1]} weights a step, which "
-            f"serve for every K in disjoint blocks. SMC, resampled before every step: {runs}. IWAE: "
-            f"{size.path_replicates} replicates. Growing T: {size.growing_replicates} runs. Scan: "
-            f"{size.scan_replicates} replicates. The mean of log p̂ is corrected by the control variate p̂/p - 1 unless "
-            "log p̂ spreads by more than a nat. ± is one standard error, bars in figures are two. float64.",
+            "SMC resamples before every step; with exact histories one set of weights serves for every K in disjoint "
+            "blocks. The mean of log p̂ is corrected by the control variate p̂/p - 1 unless log p̂ spreads by more than "
+            "a nat. ± is one standard error, bars in figures are two.",
         ]
 
     def tables(self) -> list[TextTable]:
@@ -275,17 +257,19 @@ def _near(claim: str, point: Point, limit: float, setting: str, source: str) -> 
 
 
 def _point_rows(setting: str, method: str, point: Point, exact: float) -> Iterator[Row]:
-    about = setting, method, point.particles
-    yield _row(*about, "mean", exact - point.gap.value, point.gap.stderr)
-    yield _row(*about, "std", point.spread)
-    yield _row(*about, "exact", exact)
-    yield _row(*about, "gap", *point.gap)
-    yield _row(*about, "k_gap", *point.k_gap)
-    if not math.isnan(point.limit):
-        yield _row(*about, "limit", point.limit)
-    yield _row(*about, "ratio", *point.ratio)
-    if point.increase is not None:
-        yield _row(*about, "increase", *point.increase)
+    quantities: dict[str, tuple[float, ...] | None] = {
+        "mean": (exact - point.gap.value, point.gap.stderr),
+        "std": (point.spread,),
+        "exact": (exact,),
+        "gap": point.gap,
+        "k_gap": point.k_gap,
+        "limit": None if math.isnan(point.limit) else (point.limit,),
+        "ratio": point.ratio,
+        "increase": point.increase,
+    }
+    for quantity, numbers in quantities.items():
+        if numbers is not None:
+            yield _row(setting, method, point.particles, quantity, *numbers)
 
 
 def _row(setting: str, method: str, particles: int, quantity: str, value: float, stderr: float = math.nan) -> Row:

@@ -7,10 +7,10 @@ R_t = K⁻¹ Σ_i w_t^i is a mean of independent weights, unbiased for p(x_t | x
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -28,15 +28,24 @@ from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Frame, Series
 from mcfo.smc.filter import SMC, sis
 from mcfo.smc.noise import from_noise
+from mcfo.smc.resampling import Multinomial, Systematic
 from mcfo.smc.step import log_densities, prior_and_proposed
 from mcfo.smc.step_scan import frames, split_first
 from mcfo.types import Key
 
+STEPS = 10
+"""T of everything that does not grow T."""
+SCAN = {
+    "shift": (-1.0, -0.75, -0.5, -0.25, 0.0, 0.25, 0.5, 0.75, 1.0),
+    "variance": (0.55, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0),
+}
+"""Proposals around the optimal one: its mean in standard deviations, and its variance by a factor."""
+SCHEMES = {"mcfo-smc": Multinomial(), "mcfo-smc-systematic": Systematic()}
+METHODS = ("iwae", "fivo", "mcfo-exact")
+GROWING = ("bootstrap", "optimal")
+"""The proposals with which these are compared as T grows."""
 _ROUNDING = 1e-12
 """Log-ratios below this are zero up to rounding."""
-
-Samples: TypeAlias = Float[Array | np.ndarray, " samples"]
-"""Independent draws of one number."""
 _CHUNK = 2**20
 """Weights that are drawn at once: a few hundred megabytes at most with all that is made from them."""
 
@@ -60,10 +69,8 @@ def exact_history_blocks(
 ) -> Blocks:
     """The blocks of independent replicates, one for each key.
 
-    **Arguments:**
-
-    - `sizes`: the numbers of particles K, each a divisor of the next. All share the weights of the largest one, so the
-      bounds at two K are paired: their difference varies far less than either.
+    The `sizes` are numbers of particles K, each a divisor of the next. All share the weights of the largest one, so the
+    bounds at two K are paired: their difference varies far less than either.
     """
     exact = kalman_filter(model, series)
 
@@ -74,13 +81,7 @@ def exact_history_blocks(
 
 
 def log_weight_ratios(
-    model: LinearGaussian,
-    proposal: Proposal,
-    series: Series,
-    exact: KalmanFilter,
-    particles: int,
-    *,
-    key: Key,
+    model: LinearGaussian, proposal: Proposal, series: Series, exact: KalmanFilter, particles: int, *, key: Key
 ) -> Float[Array, "steps particles"]:
     """log(w_t / p(x_t | x_1:t-1)) of independent particles with exact histories, for every step."""
     first, rest = split_first(frames(proposal, series))
@@ -90,26 +91,23 @@ def log_weight_ratios(
     before = jax.tree.map(lambda array: array[:-1], exact.filtered)
     histories = before.sample(particles, key=of_histories)
 
-    def begin(noise: Array) -> Array:
-        memory = model.start(first.inputs)
-        return _log_weight(model, proposal, memory, noise, first, True)
+    def log_weight(frame: Frame, memory: Any, noise: Array, *, first: bool = False) -> Array:
+        prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=first)
+        return log_densities(model, prior, proposed, memory, from_noise(proposed, noise), frame, None).log_weight
 
-    def extend(frame, history: Array, noise: Array) -> Array:
-        return _log_weight(model, proposal, history, noise, frame, False)
-
-    later = jax.vmap(jax.vmap(extend, in_axes=(None, 0, 0)))(rest, histories, noise[1:])
-    log_weights = jnp.concatenate([jax.vmap(begin)(noise[0])[None], later])
-    return log_weights - exact.log_evidences[:, None]
-
-
-def _log_weight(model: Any, proposal: Proposal, memory: Any, noise: Array, frame: Frame, first: bool) -> Array:
-    prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=first)
-    return log_densities(model, prior, proposed, memory, from_noise(proposed, noise), frame, None).log_weight
+    begun = jax.vmap(lambda noise: log_weight(first, model.start(first.inputs), noise, first=True))(noise[0])
+    later = jax.vmap(jax.vmap(log_weight, in_axes=(None, 0, 0)))(rest, histories, noise[1:])
+    return jnp.concatenate([begun[None], later]) - exact.log_evidences[:, None]
 
 
 def in_blocks(log_ratios: Float[Array, "*steps particles"], sizes: tuple[int, ...]) -> Blocks:
     """Estimates from disjoint blocks of the weights of each size, averaged over the blocks."""
-    _check_sizes(sizes, log_ratios.shape[-1])
+    particles = log_ratios.shape[-1]
+    if any(later % earlier for earlier, later in pairwise((1, *sizes, particles))):
+        raise ValueError(
+            f"The numbers of particles are {sizes} and there are {particles} weights. Give sizes of which each divides "
+            "the next, the last dividing the number of weights, as in (1, 10, 100)."
+        )
     estimates, previous, means = log_ratios, 1, []
     for size in sizes:
         ratio = size // previous
@@ -139,18 +137,9 @@ def controlled_mean(
     return mean(np.sum(values - slopes * control, axis=-1))
 
 
-def mean(values: Samples) -> Estimate:
+def mean(values: Float[Array | np.ndarray, " samples"]) -> Estimate:
     """The mean of independent samples."""
     return Estimate(float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values))))
-
-
-def _check_sizes(sizes: tuple[int, ...], particles: int) -> None:
-    chain = (1, *sizes, particles)
-    if any(later % earlier for earlier, later in pairwise(chain)):
-        raise ValueError(
-            f"The numbers of particles are {sizes} and there are {particles} weights. Give sizes of which each divides "
-            "the next, the last dividing the number of weights, as in (1, 10, 100)."
-        )
 
 
 @eqx.filter_jit
@@ -193,26 +182,18 @@ def in_chunks(sample: Callable[[jax.Array], Any], replicates: int, weights: int,
     return sampling(replicates * weights + 1e7, draw_all)
 
 
-STEPS = 10
-"""T of everything that does not grow T."""
-
-
 @dataclass(frozen=True)
 class Problem:
     """The paper's linear Gaussian model, one simulated series, and the proposals that are compared on it.
 
-    The series of T = 10 steps is the beginning of the long one.
+    The series of T = 10 steps is the beginning of the long one. `log_evidences` are the exact log p(x_t | x_1:t-1) of
+    every step of the long one.
     """
 
     model: LinearGaussian
     long: Series
     proposals: dict[str, AffineGaussian]
     log_evidences: np.ndarray
-
-    @classmethod
-    def of(cls, model: LinearGaussian, long: Series, proposals: dict[str, AffineGaussian]) -> Problem:
-        """With the exact log p(x_t | x_1:t-1) of every step of the long series."""
-        return cls(model, long, proposals, np.asarray(kalman_filter(model, long).log_evidences))
 
     @property
     def series(self) -> Series:
@@ -231,7 +212,8 @@ def build_problem(steps: int, *, key: Key) -> Problem:
     _, observations = simulate(model, steps, key=key)
     optimal = AffineGaussian.optimal(model)
     proposals = {"bootstrap": prior_proposal(model), "wide": moved(optimal, variance=1.5), "optimal": optimal}
-    return Problem.of(model, Series.from_values(np.asarray(observations)), proposals)
+    long = Series.from_values(np.asarray(observations))
+    return Problem(model, long, proposals, np.asarray(kalman_filter(model, long).log_evidences))
 
 
 def prior_proposal(model: LinearGaussian) -> AffineGaussian:
@@ -255,10 +237,62 @@ def moved(proposal: AffineGaussian, *, shift: float = 0.0, variance: float = 1.0
     def move(offset: Array, log_diagonal: Array) -> tuple[Array, Array]:
         return offset + shift * jnp.exp(log_diagonal), log_diagonal + 0.5 * jnp.log(variance)
 
-    initial_offset, initial_noise = move(proposal.initial_offset, proposal.initial_noise.log_diagonal)
-    offset, noise = move(proposal.offset, proposal.noise.log_diagonal)
+    first = move(proposal.initial_offset, proposal.initial_noise.log_diagonal)
+    later = move(proposal.offset, proposal.noise.log_diagonal)
     return eqx.tree_at(
         lambda q: (q.initial_offset, q.initial_noise.log_diagonal, q.offset, q.noise.log_diagonal),
         proposal,
-        (initial_offset, initial_noise, offset, noise),
+        (*first, *later),
     )
+
+
+class Point(NamedTuple):
+    """A bound at one K and T.
+
+    - `gap`: log p - E log p̂; `ratio`: the mean of p̂ / p, or of R_t / p over all steps with exact histories: one, up to
+      its standard error.
+    - `spread`: the standard deviation of one log p̂; `limit`: of K x gap, in closed form; NaN where none is known.
+    - `increase`: how much the bound grew since the K before, paired; None where the K do not share their weights.
+    """
+
+    particles: int
+    gap: Estimate
+    ratio: Estimate
+    spread: float
+    limit: float
+    increase: Estimate | None = None
+
+    @property
+    def k_gap(self) -> Estimate:
+        return Estimate(*(self.particles * part for part in self.gap))
+
+
+def points_of_blocks(sizes: tuple[int, ...], blocks: Mapping[str, np.ndarray], limit: float) -> list[Point]:
+    """The points of each K from blocks of one estimate a step, or of one estimate a path."""
+    log_ratio, excess, square = (blocks[name].reshape(*blocks[name].shape[:2], -1) for name in Blocks._fields)
+    spreads = np.sqrt(np.sum(square.mean(0) - log_ratio.mean(0) ** 2, axis=-1))
+    totals = log_ratio.sum(-1)
+    return [
+        Point(
+            size,
+            controlled_mean(-log_ratio[:, place], excess[:, place]),
+            mean(1 + excess[:, place].mean(-1)),
+            float(spreads[place]),
+            limit,
+            mean(totals[:, place] - totals[:, place - 1]) if place else None,
+        )
+        for place, size in enumerate(sizes)
+    ]
+
+
+def point_of_samples(particles: int, values: np.ndarray, limit: float) -> Point:
+    """A point from independent values of log p̂ / p."""
+    gap, ratio = controlled_mean(-values, np.expm1(values)), mean(np.exp(values))
+    return Point(particles, gap, ratio, float(values.std(ddof=1)), limit)
+
+
+def point_of_first_steps(particles: int, blocks: Mapping[str, np.ndarray], time: int, limit: float) -> Point:
+    """A point of the first steps of exact histories."""
+    log_ratio, excess = (blocks[name][:, 0, :time] for name in ("log_ratio", "excess"))
+    spread = float(log_ratio.sum(-1).std(ddof=1))
+    return Point(particles, controlled_mean(-log_ratio, excess), mean(1 + excess.mean(-1)), spread, limit)

@@ -160,37 +160,32 @@ def _steps(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> I
     if model.transition_inputs is not None or model.emission_inputs is not None:
         raise ValueError("The moments are known for a model without inputs only. Leave its input matrices out.")
     size = model.latent_size
-    one, zero = np.eye(size), np.zeros((size, size))
+    one, zero, nothing = np.eye(size), np.zeros((size, size)), np.zeros(size)
     filtered = kalman_filter(model, series).filtered
-    means, covariances = np.asarray(filtered.mean, np.float64), np.asarray(filtered.covariance, np.float64)
+    means, covariances = _numbers(filtered.mean), _numbers(filtered.covariance)
     transition, emission = _numbers(model.transition_matrix), _numbers(model.emission_matrix)
-    emission_noise = _numbers(model.emission_noise.matrix)
-    transition_offset = np.zeros(size) if model.transition_offset is None else _numbers(model.transition_offset)
+    transition_noise, emission_noise = (
+        _numbers(each.matrix) for each in (model.transition_noise, model.emission_noise)
+    )
+    transition_offset = nothing if model.transition_offset is None else _numbers(model.transition_offset)
     emission_offset = 0.0 if model.emission_offset is None else _numbers(model.emission_offset)
-
+    density = LogQuadratic.density
     for time, observation in enumerate(_numbers(series.observations)):
         seen = observation - emission_offset
         if time == 0:
-            prior = LogQuadratic.density(_numbers(model.initial_mean), one, _numbers(model.initial_noise.matrix))
+            prior = density(_numbers(model.initial_mean), one, _numbers(model.initial_noise.matrix))
             mean = _numbers(proposal.initial_weight) @ observation + _numbers(proposal.initial_offset)
-            yield Step(
-                LogQuadratic(zero, np.zeros(size), 0.0),
-                prior + LogQuadratic.density(seen, emission, emission_noise),
-                LogQuadratic.density(mean, one, _numbers(proposal.initial_noise.matrix)),
-                np.arange(0),
-                np.arange(size),
-            )
+            proposed = density(mean, one, _numbers(proposal.initial_noise.matrix))
+            joint = prior + density(seen, emission, emission_noise)
+            yield Step(LogQuadratic(zero, nothing, 0.0), joint, proposed, np.arange(0), np.arange(size))
             continue
         mean = _numbers(proposal.observation_weight) @ observation + _numbers(proposal.offset)
+        moved = np.hstack([-_numbers(proposal.latent_weight), one])
+        prior = density(-transition_offset, np.hstack([transition, -one]), transition_noise)
         yield Step(
-            LogQuadratic.density(means[time - 1], np.hstack([one, zero]), covariances[time - 1]),
-            LogQuadratic.density(
-                -transition_offset, np.hstack([transition, -one]), _numbers(model.transition_noise.matrix)
-            )
-            + LogQuadratic.density(seen, np.hstack([np.zeros_like(emission), emission]), emission_noise),
-            LogQuadratic.density(
-                mean, np.hstack([-_numbers(proposal.latent_weight), one]), _numbers(proposal.noise.matrix)
-            ),
+            density(means[time - 1], np.hstack([one, zero]), covariances[time - 1]),
+            prior + density(seen, np.hstack([np.zeros_like(emission), emission]), emission_noise),
+            density(mean, moved, _numbers(proposal.noise.matrix)),
             np.arange(size),
             np.arange(size, 2 * size),
         )

@@ -15,16 +15,15 @@ import numpy as np
 from rich.console import Console
 
 from mcfo.data.tables import write_series
-from mcfo.experiments.figures import band, legend, level, panels, save, title
-from mcfo.experiments.lgssm_problem import EMISSION_VARIANCE, FIXED, TRUTH, Problem, build_problem, parameters
+from mcfo.experiments.lgssm_problem import EMISSION_VARIANCE, FIXED, TRUTH, build_problem, parameters
 from mcfo.experiments.outcomes import Outcome
-from mcfo.experiments.runs import Run, seed_curves
-from mcfo.experiments.study import TextTable, add_table, terminal_table
+from mcfo.experiments.runs import Runs, learned, seed_lines
+from mcfo.experiments.study import TextTable, add_table
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
-from mcfo.learning.fit import fit
 from mcfo.learning.progress import ProgressBar
 from mcfo.objectives.named import aesmc, mcfo
 from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.reports.figures import Chart, draw_charts
 from mcfo.reports.html import Report
 from mcfo.series import Series
 
@@ -45,70 +44,59 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
         f"particles, {_SEEDS} seeds each (about a minute, a third of it compiling).",
         highlight=False,
     )
-    key = jax.random.key(seed)
 
     def evaluated(model: Any, proposal: Any) -> Evaluation:
-        return evaluate(model, proposal, problem.test, particles=particles, key=key)
+        return evaluate(model, proposal, problem.test, particles=particles, key=jax.random.key(seed))
+
+    def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], None]:
+        tested = evaluated(one.model, one.proposal)
+        found = {"exact_nll_per_step": tested.exact_nll_per_step, "ess": tested.ess}
+        return {**parameters(one.model, one.proposal), **found}, None
 
     def watch(model: Any, proposal: Any) -> dict[str, Any]:
         return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.test)}
 
-    runs: dict[str, list[Run]] = {}
+    runs = Runs()
     for name, objective in {"mcfo": mcfo(particles, phi="dreg"), "aesmc": aesmc(particles)}.items():
-        fitted = fit(
-            problem.model,
-            problem.proposal,
-            problem.train,
-            objective=objective,
-            validation=problem.watched,
-            watch=watch,
-            listener=ProgressBar(console, f"{name:>5} learns", each_evaluation=False),
-            steps=steps,
-            seeds=tuple(range(seed, seed + _SEEDS)),
-            fixed=FIXED,
-            evaluate_every=50,
-            select="average",
-        )
-        runs[name] = []
-        for one in fitted.seeds:
-            tested = evaluated(one.model, one.proposal)
-            exact_nll = np.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step
-            numbers = {**parameters(one.model, one.proposal), "exact_nll_per_step": exact_nll, "ess": tested.ess}
-            arrays = {metric: np.array([float(value)]) for metric, value in numbers.items()}
-            lines = [line for line in fitted.metrics if line["seed"] == one.seed]
-            runs[name].append(Run(name, particles, one.seed, lines, arrays, one.skipped, fitted.seconds))
+        bar = ProgressBar(console, f"{name:>5} learns", each_evaluation=False)
+        runs += learned(
+            ("", name, particles), None, bar, problem.model, problem.proposal, problem.train, numbers=numbers,
+            objective=objective, validation=problem.watched, watch=watch, steps=steps,
+            seeds=tuple(range(seed, seed + _SEEDS)), fixed=FIXED, evaluate_every=50, select="average",
+        )  # fmt: skip
     exact = evaluated(problem.truth, AffineGaussian.optimal(problem.truth))
-    table = _table(runs, problem, exact)
-    console.print(terminal_table(table, table.header))
+    table = _table(runs, problem.optimum, exact)
+    console.print(table.for_terminal(table.header))
     (out / "figures").mkdir(exist_ok=True)
-    figure = _draw(out / "figures" / "learning.png", runs, problem, exact)
+    charts = []
+    for name in _SHOWN:
+        best = {"exact": problem.optimum[name]}
+        charts.append(Chart(rf"$\{name}$", seed_lines(runs, name), levels=best, formula=True))
+    for metric, text, target in (
+        ("exact_nll_per_step", "NLL per step on unseen series", exact.exact_nll_per_step),
+        ("validation_ess", f"effective sample size of {exact.particles}", exact.ess),
+    ):
+        charts.append(Chart(text, seed_lines(runs, metric), levels={"exact": float(target or np.nan)}))
+    figure = draw_charts(out / "figures" / "learning.png", charts, columns=3)
     series = out / "series.csv"
-    first = [
-        Series.from_values(np.asarray(one), series_id=i) for i, one in enumerate(problem.train.observations[:_WRITTEN])
-    ]
-    write_series(series, first, ["x"])
+    values = np.asarray(problem.train.observations[:_WRITTEN])
+    write_series(series, [Series.from_values(one, series_id=number) for number, one in enumerate(values)], ["x"])
     elapsed = time.perf_counter() - started
     # Where the environment is not active, the program is typed with its path.
     program = "mcfo" if shutil.which("mcfo") else os.path.relpath(sys.argv[0])
     next_command = shlex.join([program, "fit", "linear-gaussian", "--data", str(series), "--out", str(out / "fit")])
     page = Report(
         "Learning a linear Gaussian model",
-        summary=(
-            "MCFO (with doubly reparameterized proposal gradients) and AESMC learn the paper's linear Gaussian model "
-            "and its proposal from 2000 short series. All is known exactly here, so what they learn can be compared "
-            f"with the optimum and with the Kalman filter. It took {elapsed:.0f} seconds."
-        ),
+        summary="MCFO (with doubly reparameterized proposal gradients) and AESMC learn the paper's linear Gaussian "
+        "model and its proposal from 2000 short series. All is known exactly here, so what they learn can be compared "
+        f"with the optimum and with the Kalman filter. It took {elapsed:.0f} seconds.",
         command=f"mcfo demo --steps {steps} --particles {particles} --seed {seed}",
     )
-    skipped = sum(one.skipped for each in runs.values() for one in each)
-    if skipped:
+    if skipped := sum(one.skipped for one in runs):
         page.warning(f"{skipped} updates were not finite and were skipped.")
     add_table(page, table)
-    page.figure(
-        figure,
-        "Parameters, likelihood and effective sample size while learning: mean and range over seeds. Dashed: exact.",
-        alt="Curves of both objectives that approach the exact optimum",
-    )
+    page.figure(figure, "Parameters, likelihood and effective sample size while learning: both objectives approach the "
+                "exact optimum. Mean and range over seeds. Dashed: exact.")  # fmt: skip
     page.heading("Your own series")
     page.text("series.csv holds some of the series. The same command works with any CSV file:")
     page.code(next_command)
@@ -122,14 +110,15 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     return report
 
 
-def _table(runs: dict[str, list[Run]], problem: Problem, exact: Evaluation) -> TextTable:
+def _table(runs: Runs, optimum: dict[str, float], exact: Evaluation) -> TextTable:
     rows = []
-    for name, each in runs.items():
-        found = {metric: Outcome.of_seeds(run.numbers[metric] for run in each) for metric in each[0].numbers}
+    for method in dict.fromkeys(run.method for run in runs):
+        group = [run.numbers for run in runs if run.method == method]
+        found = {metric: Outcome.of_seeds(numbers[metric] for numbers in group) for metric in group[0]}
         shown = [found[metric].text(3) for metric in _SHOWN]
-        rows.append([name, *shown, f"{found['exact_nll_per_step'].mean:.4f}", f"{found['ess'].mean:.1f}"])
-    optimum = [f"{problem.optimum[name]:.3f}" for name in _SHOWN]
-    rows.append(["exact", *optimum, f"{exact.exact_nll_per_step:.4f}", f"{exact.ess:.1f}"])
+        rows.append([method, *shown, f"{found['exact_nll_per_step'].mean:.4f}", f"{found['ess'].mean:.1f}"])
+    best = [f"{optimum[name]:.3f}" for name in _SHOWN]
+    rows.append(["exact", *best, f"{exact.exact_nll_per_step:.4f}", f"{exact.ess:.1f}"])
     return TextTable(
         ["objective", *_SHOWN, "NLL/step", "ESS"],
         rows,
@@ -137,18 +126,3 @@ def _table(runs: dict[str, list[Run]], problem: Problem, exact: Evaluation) -> T
         "learned model on 400 series that it has not seen, by the Kalman filter. ESS: effective sample size of the "
         "learned proposal. exact: the model that made the data, and its optimal proposal.",
     )
-
-
-def _draw(path: Path, runs: dict[str, list[Run]], problem: Problem, exact: Evaluation) -> Path:
-    figure, axes = panels(2, 3, height=2.6)
-    shown: dict[str, tuple[str, Any]] = {name: (rf"$\{name}$", problem.optimum[name]) for name in _SHOWN}
-    shown["exact_nll_per_step"] = ("NLL per step on unseen series", exact.exact_nll_per_step)
-    shown["validation_ess"] = (f"effective sample size of {exact.particles}", exact.ess)
-    for axis, (metric, (text, target)) in zip(axes.ravel(), shown.items(), strict=True):
-        for name, each in runs.items():
-            method = "mcfo-smc" if name == "mcfo" else name
-            band(axis, *seed_curves(each, metric), method, label=name)
-        level(axis, target, "exact")
-        title(axis, text)
-    legend(figure, axes)
-    return save(figure, path)

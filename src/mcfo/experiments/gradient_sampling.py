@@ -30,6 +30,11 @@ from mcfo.types import Key
 THETA = ("theta_1", "theta_2")
 PHI = ("phi_1", "phi_2", "phi_3", "phi_4", "phi_5")
 PARAMETERS = THETA + PHI
+FIELDS = (
+    ("transition_matrix", "emission_matrix"),
+    ("initial_weight", "initial_offset", "latent_weight", "observation_weight", "offset"),
+)
+"""The arrays of the model and of the proposal that hold these."""
 SWEEPS = 5
 LAG = 3
 
@@ -105,17 +110,9 @@ def gradient(objective: Objective, problem: Problem, key: Key) -> Float[Array, "
         return objective.loss(*modules, problem.series, key=key)
 
     (model, proposal), _ = eqx.filter_grad(loss, has_aux=True)((problem.model, problem.proposal))
-    theta = [model.transition_matrix, model.emission_matrix]
-    if objective.phi is None or not isinstance(proposal, AffineGaussian):
-        phi = [jnp.full(len(PHI), jnp.nan)]
-    else:
-        phi = [
-            proposal.initial_weight,
-            proposal.initial_offset,
-            proposal.latent_weight,
-            proposal.observation_weight,
-            proposal.offset,
-        ]
+    learned = objective.phi is not None and isinstance(proposal, AffineGaussian)
+    theta = [getattr(model, field) for field in FIELDS[0]]
+    phi = [getattr(proposal, field) for field in FIELDS[1]] if learned else [jnp.full(len(PHI), jnp.nan)]
     return -jnp.concatenate([part.reshape(-1) for part in theta + phi])
 
 

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mcfo.experiments.gradient_sampling import Problem
+from mcfo.experiments.gradient_sampling import FIELDS, Problem
 from mcfo.gradients.replay import Step
 from mcfo.gradients.score import ResamplingScore
 from mcfo.objectives.objective import Estimator, Objective
@@ -122,16 +122,8 @@ def expected_bound_gradient(problem: Problem, *, nodes: int = 10) -> np.ndarray:
         )
         return jax.tree.map(lambda array: jnp.tensordot(weights, array, axes=1), each)
 
-    model, proposal = all_nodes(problem.model, problem.proposal)
-    parts = [
-        model.transition_matrix,
-        model.emission_matrix,
-        proposal.initial_weight,
-        proposal.initial_offset,
-        proposal.latent_weight,
-        proposal.observation_weight,
-        proposal.offset,
-    ]
+    modules = all_nodes(problem.model, problem.proposal)
+    parts = [getattr(module, field) for module, fields in zip(modules, FIELDS, strict=True) for field in fields]
     return np.concatenate([np.asarray(part).reshape(-1) for part in parts])
 
 

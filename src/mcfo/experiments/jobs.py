@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,7 +51,8 @@ class Job(NamedTuple):
     """One part of a study.
 
     - `cost`: how long it takes, in any unit that all jobs share.
-    - `work`: called with a path of its own, under which it saves what lets it resume, and its share of the bar.
+    - `work`: called with a path of its own, under which it saves what lets it resume, and its share of the bar. Its
+      result has a method `line`, which says for the terminal what came out.
     """
 
     cost: float
@@ -64,6 +65,13 @@ class Samples(NamedTuple):
     arrays: dict[str, np.ndarray]
     seconds: float
 
+    def line(self) -> str:
+        return f"{self.seconds:.0f} s"
+
+    def write(self, path: Path) -> None:
+        """Saves the arrays, without pickled objects."""
+        write_npz(path, {"seconds": np.array(self.seconds), **self.arrays})
+
 
 def sampling(cost: float, draw: Callable[[Share], dict[str, np.ndarray]]) -> Job:
     """A job whose arrays are saved when it is finished."""
@@ -72,24 +80,14 @@ def sampling(cost: float, draw: Callable[[Share], dict[str, np.ndarray]]) -> Job
         file = path.with_name(f"{path.name}.npz")
         if file.exists():
             share.advance(1.0)
-            return read_samples(file)
+            arrays = read_arrays(file)
+            return Samples(arrays, float(arrays.pop("seconds")))
         started = time.perf_counter()
         samples = Samples(draw(share), time.perf_counter() - started)
-        write_samples(file, samples)
+        samples.write(file)
         return samples
 
     return Job(cost, work)
-
-
-def write_samples(path: Path, samples: Samples) -> None:
-    """Saves the arrays of a job, without pickled objects."""
-    write_npz(path, {"seconds": np.array(samples.seconds), **samples.arrays})
-
-
-def read_samples(path: Path) -> Samples:
-    """What [`write_samples`][] wrote."""
-    arrays = read_arrays(path)
-    return Samples(arrays, float(arrays.pop("seconds")))
 
 
 def at_once(workers: int = WORKERS) -> int:
@@ -101,11 +99,9 @@ def run_all(
     jobs: Mapping[str, Job],
     folder: Path,
     *,
-    label: str,
     console: Console,
-    workers: int = WORKERS,
-    context: Callable[[], AbstractContextManager[Any]] = nullcontext,
-    finished: Callable[[str, Any], None] = lambda name, result: None,
+    workers: int,
+    context: Callable[[], AbstractContextManager[Any]],
 ) -> dict[str, Any]:
     """The result of each job, in the order of `jobs`; the costliest start first, and an error ends them all.
 
@@ -114,19 +110,19 @@ def run_all(
     - `folder`: where each job has a path by its name.
     - `workers`: jobs at a time, where there are as many cores.
     - `context`: entered in the thread of each job, as JAX's precision belongs to the thread.
-    - `finished`: called with each job's name and result.
     """
     folder.mkdir(parents=True, exist_ok=True)
     stop = threading.Event()
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True) as progress:
+        label = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}"
         bar = progress.add_task(label, total=sum(job.cost for job in jobs.values()))
 
         def run(name: str) -> Any:
             job = jobs[name]
             with context():
                 result = job.work(folder / name, Share(lambda share: progress.advance(bar, job.cost * share), stop))
-            finished(name, result)
+            console.print(f"{name}  {result.line()}", highlight=False, soft_wrap=True)
             return result
 
         with ThreadPoolExecutor(at_once(workers)) as pool:

@@ -3,35 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
+from mcfo.experiments import lgssm_problem as paper
 from mcfo.experiments.jobs import Job, Share
 from mcfo.experiments.lgssm_figures import draw_figures
-from mcfo.experiments.lgssm_problem import (
-    EMISSION_VARIANCE,
-    FIXED,
-    PHI,
-    START,
-    THETA,
-    TRUTH,
-    Preset,
-    Problem,
-    build_problem,
-    parameters,
-)
-from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows, seed_curves
-from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, parameters
+from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, learned, seed_curves
+from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
-from mcfo.learning.fit import fit
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap
 from mcfo.proposals.gaussian import AffineGaussian
+from mcfo.reports.figures import Figure
 from mcfo.smc.pimh import PIMH
 
 LEVELS = (0.95, 0.99)
@@ -69,9 +59,7 @@ class Lgssm(Study):
     }
 
     def settings(self) -> dict[str, Any]:
-        start = {"theta": START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0}
-        return {"truth": TRUTH, "start": start, "emission_variance": EMISSION_VARIANCE, "fixed": FIXED,
-                "optimizer": "adam"}  # fmt: skip
+        return paper.SETTINGS
 
     def evaluated(self, model: Any, proposal: Any, series: Any) -> Evaluation:
         """All evaluations use the same random numbers."""
@@ -92,51 +80,43 @@ class Lgssm(Study):
 
     def jobs(self, problem: Prepared) -> dict[str, Job]:
         return {
-            f"{method}-{particles}": Job(_cost(objective), self._learner(problem.problem, method, particles, objective))
+            f"{method}-{particles}": self._job(problem.problem, method, particles, objective)
             for (method, particles), objective in self.size.objectives().items()
         }
 
-    def _learner(
-        self, problem: Problem, method: str, particles: int, objective: Objective
-    ) -> Callable[[Path, Share], list[Run]]:
+    def _job(self, problem: Problem, method: str, particles: int, objective: Objective) -> Job:
         """One method, all seeds in one program, and what it learned, evaluated on all test series."""
-        size = self.size
-        learns_proposal = objective.phi is not None
+        size, learns_proposal = self.size, objective.phi is not None
 
         def watch(model: Any, proposal: Any) -> dict[str, Any]:
             return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
 
-        def learn(path: Path, share: Share) -> list[Run]:
-            fitted = fit(
-                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train,
-                objective=objective, validation=problem.watched, out=path, resume=True, watch=watch, listener=share,
-                steps=size.steps, batch=size.batch, seeds=size.seeds, learning_rate=size.learning_rate,
-                fixed=tuple(name for name in FIXED if learns_proposal or name.startswith("model")),
-                log_every=size.log_every, evaluate_every=size.log_every,
-                evaluation_particles=size.evaluation_particles, select="average", devices=1,
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], int]:
+            tested = self.evaluated(one.model, one.proposal, problem.test)
+            found = {
+                **parameters(one.model, one.proposal),
+                "ess": tested.ess,
+                "nll_per_step": tested.nll_per_step,
+                "exact_nll_per_step": math.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step,
+                "skipped": one.skipped,
+            }
+            return found, tested.collapsed
+
+        def work(path: Path, share: Share) -> Runs:
+            return learned(
+                ("", method, particles), path, share,
+                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train, numbers=numbers,
+                objective=objective, validation=problem.watched, watch=watch, steps=size.steps, batch=size.batch,
+                seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
+                fixed=tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model")),
+                evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
+                devices=1,
             )  # fmt: skip
-            runs = []
-            for one in fitted.seeds:
-                tested = self.evaluated(one.model, one.proposal, problem.test)
-                numbers = {
-                    **parameters(one.model, one.proposal),
-                    "ess": tested.ess,
-                    "nll_per_step": tested.nll_per_step,
-                    "exact_nll_per_step": math.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step,
-                    "skipped": one.skipped,
-                }
-                lines = [line for line in fitted.metrics if line["seed"] == one.seed]
-                arrays = {name: np.array([float(value)]) for name, value in numbers.items()}
-                seconds = fitted.seconds / len(size.seeds)
-                runs.append(
-                    Run(method, particles, one.seed, lines, arrays, one.skipped, seconds, details=tested.collapsed)
-                )
-            return runs
 
-        return learn
+        return Job(_cost(objective), work)
 
-    def outcomes(self, problem: Prepared, results: dict[str, list[Run]]) -> LgssmOutcomes:
-        return LgssmOutcomes([run for runs in results.values() for run in runs], problem, self.size)
+    def outcomes(self, problem: Prepared, results: dict[str, Runs]) -> LgssmOutcomes:
+        return LgssmOutcomes(results, self.size, problem)
 
 
 def _cost(objective: Objective) -> float:
@@ -158,10 +138,9 @@ class LgssmOutcomes(LearningOutcomes):
         "seconds": Column("seconds", 0),
     }
 
-    def __init__(self, runs: list[Run], prepared: Prepared, size: Preset):
-        super().__init__(runs)
+    def __init__(self, results: dict[str, Runs], size: Preset, prepared: Prepared):
+        super().__init__(results, size)
         self.optimum, self.ideal, self.watched = prepared.problem.optimum, prepared.ideal, prepared.watched
-        self.size = size
         ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
         self.exact: dict[str, Any] = {**self.optimum, **ideal}
         self.targets = self.exact
@@ -223,46 +202,47 @@ class LgssmOutcomes(LearningOutcomes):
         return [("", SummaryRow("exact", self.ideal.particles, *number, math.nan, 0)) for number in self.exact.items()]
 
     def claims(self) -> list[Claim]:
-        def at(method: str) -> Cell:
-            return "", method, self.size.main
+        main = self.size.main
+        where: dict[str, Any] = {"setting": f"K = {main}"}
+        have = {method: ("", method, main) for _, method, count in self.cells if count == main}
 
-        def ess(method: str) -> Any:
-            return self.of(at(method), "ess")
+        def pair(one: str, other: str, metric: str) -> list[Outcome]:
+            return [self.of(have[method], metric) for method in (one, other)]
 
-        where = f"K = {self.size.main}"
-        have = {method for _, method, count in self.cells if count == self.size.main}
         found = []
-        for method in ("mcfo-smc", "nasmc", "aesmc"):
+        test = f"theta, phi_3, phi_4 within {NEAR}, NLL {NEAR_NLL}, ESS {LEVELS[0]:.0%}"
+        for method, wanted in (("mcfo-smc", True), ("nasmc", True), ("aesmc", False)):
             if method in have:
-                wanted = method != "aesmc"
                 text = f"{method} {'converges to' if wanted else 'does not reach'} the exact optimum"
-                test = f"theta, phi_3, phi_4 within {NEAR}, NLL {NEAR_NLL}, ESS {LEVELS[0]:.0%}"
-                worst = self.worst(at(method), _JUDGED)
-                found.append(stated(text, self.arrived(at(method)) == wanted, worst, test, setting=where))
+                worst = self.worst(have[method], _JUDGED)
+                found.append(stated(text, self.arrived(have[method]) == wanted, worst, test, **where))
         for method in ("mcfo-smc", "nasmc"):
             for other in ("aesmc", "iwae", "bootstrap"):
-                if {method, other} <= have:
-                    found.append(compared(f"ESS of {method} above {other}'s", ess(method), ess(other), setting=where))
+                if have.keys() >= {method, other}:
+                    text = f"ESS of {method} above {other}'s"
+                    found.append(compared(text, *pair(method, other, "ess"), **where))
         for method in ("iwae", "bootstrap"):
             if method in have:
-                off, test = self.worst(at(method), THETA), f"a seed more than {NEAR} off"
-                found.append(stated(f"{method} fails to reach theta", off > NEAR, off, test, setting=where))
-        if {"aesmc", "mcfo-smc"} <= have:
-            nll = [self.of(at(method), "exact_nll_per_step").mean for method in ("aesmc", "mcfo-smc")]
-            found.append(at_most("NLL of aesmc like mcfo-smc's", abs(nll[0] - nll[1]), NEAR_NLL, setting=where))
+                off, test = self.worst(have[method], THETA), f"a seed more than {NEAR} off"
+                found.append(stated(f"{method} fails to reach theta", off > NEAR, off, test, **where))
+        if have.keys() >= {"aesmc", "mcfo-smc"}:
+            one, other = pair("aesmc", "mcfo-smc", "exact_nll_per_step")
+            found.append(at_most("NLL of aesmc like mcfo-smc's", abs(one.mean - other.mean), NEAR_NLL, **where))
         for method, source in (("nasmc", "paper"), ("mcfo-dreg", "ours")):
-            for share in LEVELS if {method, "mcfo-smc"} <= have else ():
-                ours, theirs = (self.steps_to(at(one), share) for one in (method, "mcfo-smc"))
-                # The paper says faster; of DReG we want no more than that it costs nothing.
-                holds = ours < theirs or (source == "ours" and ours == theirs < math.inf)
-                text = f"{method} has {share:.0%} ESS {'before' if source == 'paper' else 'no later than'} mcfo-smc"
-                test = f"steps: {_steps(ours)}, {_steps(theirs)}"
-                gap = ours - theirs if min(ours, theirs) < math.inf else math.nan
-                found.append(stated(text, holds, gap, test, setting=where, source=source))
+            for share in LEVELS if have.keys() >= {method, "mcfo-smc"} else ():
+                found.append(self._sooner(have[method], have["mcfo-smc"], share, source=source, **where))
         if "mcfo-fisher" in have:
-            off = self.worst(at("mcfo-fisher"), THETA)
-            found.append(at_most("mcfo-fisher reaches theta", off, NEAR, setting=where, source="ours"))
+            off = self.worst(have["mcfo-fisher"], THETA)
+            found.append(at_most("mcfo-fisher reaches theta", off, NEAR, source="ours", **where))
         return [*found, *self._pimh_claims(), *self._particle_claims()]
+
+    def _sooner(self, one: Cell, other: Cell, share: float, *, source: str, **where: Any) -> Claim:
+        """The paper says faster; of DReG we want no more than that it costs nothing."""
+        ours, theirs = (self.steps_to(cell, share) for cell in (one, other))
+        holds = ours < theirs or (source == "ours" and ours == theirs < math.inf)
+        text = f"{one[1]} has {share:.0%} ESS {'before' if source == 'paper' else 'no later than'} {other[1]}"
+        steps = ", ".join(f"{count:.0f}".replace("inf", "never") for count in (ours, theirs))
+        return stated(text, holds, ours - theirs, f"steps: {steps}", source=source, **where)
 
     def _pimh_claims(self) -> list[Claim]:
         def overshoot(cell: Cell) -> float:
@@ -309,14 +289,13 @@ class LgssmOutcomes(LearningOutcomes):
     def text(self) -> list[str]:
         size = self.size
         return [
-            f"A scalar model z_t = θ_1 z_t-1 + N(0, 1), x_t = θ_2 z_t + N(0, 0.01) with θ = {TRUTH} is learned from "
-            f"{size.series} series of {size.length} steps, together with its affine proposal. The exact optimum is "
-            "known, so every curve has its end beside it.",
-            f"The paper leaves T, the batch size and the start open. Here, for all methods: T = {size.length}, batches "
-            f"of {size.batch} series, {size.steps} steps of Adam with a rate of {size.learning_rate}, "
-            f"{len(size.seeds)} seeds, start at θ = {START} and at a proposal that takes x_t for z_t "
-            "(φ_1 = φ_4 = 1, the others 0). The variances are fixed, those of the proposal at their optimum. Runs are "
-            f"followed on {size.watched} of {size.test_series} test series and evaluated on all.",
+            f"A scalar model z_t = θ_1 z_t-1 + N(0, 1), x_t = θ_2 z_t + N(0, 0.01) with θ = {paper.TRUTH} is learned "
+            f"from {size.series} series of {size.length} steps, together with its affine proposal. The exact optimum "
+            "is known, so every curve has its end beside it.",
+            "The paper leaves T, the batch size and the start open; the settings say what they are here, for all "
+            f"methods. The start is θ = {paper.START} and a proposal that takes x_t for z_t (φ_1 = φ_4 = 1, others 0). "
+            "The variances are fixed, those of the proposal at their optimum. Runs are followed on "
+            f"{size.watched} of {size.test_series} test series and evaluated on all.",
         ]
 
     def tables(self) -> list[TextTable]:
@@ -327,10 +306,6 @@ class LgssmOutcomes(LearningOutcomes):
             "learning, reaches that share of K. Bold: the nearest to the exact optimum, which is the last row."
         )
         return [self.method_table(caption)]
-
-
-def _steps(steps: float) -> str:
-    return "never" if math.isinf(steps) else f"{steps:.0f}"
 
 
 STUDY = Lgssm

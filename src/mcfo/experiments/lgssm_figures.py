@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.experiments.figures import band, legend, level, panels, save, title
 from mcfo.experiments.lgssm_problem import PHI, THETA
-from mcfo.experiments.runs import Run, seed_curves
-from mcfo.experiments.study import Figure
+from mcfo.experiments.runs import Run, seed_lines
 from mcfo.inference.evaluation import Evaluation
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts
 
 _BINS = 50
 _BY_PARTICLES = ("aesmc", "iwae", "nasmc", "mcfo-smc", "mcfo-dreg")
@@ -27,85 +26,65 @@ def draw_figures(
     main = [run for run in runs if run.particles == size.main and not run.method.startswith("mcfo-pimh")]
     figures = [
         Figure(
-            _learning(folder / "learning.png", main, ideal, size.main),
+            draw_charts(folder / "learning.png", _learning(main, ideal, size.main), columns=2, width=9.0, height=2.9),
             f"The paper's figure 2: learning with K = {size.main}. Lines: mean over the seeds; bands: their range. "
             "Steps are averaged over bins.",
         ),
         Figure(
-            _parameters(folder / "parameters.png", {"": main}, (*THETA, *PHI), optimum, columns=4),
+            draw_charts(folder / "parameters.png", _parameters(main, (*THETA, *PHI), optimum), columns=4),
             "The paper's figure 7: theta and phi during the same runs. Dashed: the exact optimum.",
         ),
     ]
     if len(size.particles) > 1:
-        groups = {
-            f", K = {count}": [run for run in runs if run.particles == count and run.method in _BY_PARTICLES]
-            for count in size.particles
-        }
-        path = _parameters(folder / "particles.png", groups, (*THETA, "phi_3", "phi_4"), optimum, columns=4)
+        charts = []
+        for count in size.particles:
+            chosen = [run for run in runs if run.particles == count and run.method in _BY_PARTICLES]
+            charts += _parameters(chosen, (*THETA, "phi_3", "phi_4"), optimum, f", K = {count}")
+        path = draw_charts(folder / "particles.png", charts, columns=4)
         figures.append(Figure(path, "The paper's figure 8: the same for each number of particles."))
     pimh = [run for run in runs if run.method.startswith("mcfo-pimh")]
     if pimh:
         smc = [run for run in runs if (run.method, run.particles) == ("mcfo-smc", size.pimh_particles)]
-        path = _parameters(folder / "pimh.png", {"": [*smc, *pimh]}, (*THETA, "phi_1", "phi_3", "phi_4"), optimum)
+        charts = _parameters([*smc, *pimh], (*THETA, "phi_1", "phi_3", "phi_4"), optimum)
         caption = f"The paper's figure 9: MCFO-SMC and MCFO-PIMH, K = {size.pimh_particles}, by the number of sweeps."
-        figures.append(Figure(path, caption))
+        figures.append(Figure(draw_charts(folder / "pimh.png", charts, columns=3), caption))
     return figures
 
 
-def _groups(runs: Sequence[Run]) -> list[list[Run]]:
-    return [[run for run in runs if run.cell == cell] for cell in dict.fromkeys(run.cell for run in runs)]
+def _lines(runs: Sequence[Run], metric: str, above: float | None = None) -> list[Line]:
+    """The curves of all methods; where `above` is given, how far they lie above it."""
+
+    def binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means over bins of equal width on a logarithmic axis: late steps would otherwise crowd each other."""
+        shown = values if above is None else np.maximum(values - above, _LEAST_GAP)
+        bins = np.digitize(steps, np.geomspace(steps[0], steps[-1], _BINS))
+        means = [np.mean(shown[:, bins == index], axis=1) for index in np.unique(bins)]
+        return np.array([np.mean(steps[bins == index]) for index in np.unique(bins)]), np.stack(means, axis=1)
+
+    return seed_lines(runs, metric, binned)
 
 
-def _lines(axis: Any, runs: Sequence[Run], metric: str, *, above: float | None = None) -> None:
-    """The curves of all methods; on a logarithmic axis, how far they lie above a value."""
-    for group in _groups(runs):
-        steps, values = seed_curves(group, metric)
-        if len(steps):
-            shown = values if above is None else np.maximum(values - above, _LEAST_GAP)
-            band(axis, *_binned(steps, shown), group[0].method)
-    axis.set_xscale("log")  # most of it happens early
+def _learning(runs: list[Run], ideal: Evaluation, particles: int) -> list[Chart]:
+    gap = _lines(runs, "exact_nll_per_step", ideal.exact_nll_per_step)
+    return [
+        Chart("exact NLL per step on test data, above that of the truth", gap, log="xy"),
+        Chart("norm of the gradient by theta", _lines(runs, "grad_norm_theta"), log="xy"),
+        Chart("norm of the gradient by phi", _lines(runs, "grad_norm_phi"), log="xy"),
+        Chart(
+            f"effective sample size of {particles} on test data", _lines(runs, "validation_ess"), log="x",
+            levels={"exact optimum": ideal.ess}, y_range=(0, 1.03 * particles),
+        ),
+    ]  # fmt: skip
 
 
-def _binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Means over bins of equal width on a logarithmic axis: late steps would otherwise crowd each other."""
-    bins = np.digitize(steps, np.geomspace(steps[0], steps[-1], _BINS))
-    means = [np.mean(values[:, bins == index], axis=1) for index in np.unique(bins)]
-    return np.array([np.mean(steps[bins == index]) for index in np.unique(bins)]), np.stack(means, axis=1)
-
-
-def _learning(path: Path, runs: list[Run], ideal: Evaluation, particles: int) -> Path:
-    figure, axes = panels(2, 2, width=9.0)
-    nll, norms, phi_norms, ess = axes.ravel()
-    _lines(nll, runs, "exact_nll_per_step", above=ideal.exact_nll_per_step)
-    title(nll, "exact NLL per step on test data, above that of the truth")
-    _lines(norms, runs, "grad_norm_theta")
-    title(norms, "norm of the gradient by theta")
-    _lines(phi_norms, runs, "grad_norm_phi")
-    title(phi_norms, "norm of the gradient by phi")
-    for axis in (nll, norms, phi_norms):
-        axis.set_yscale("log")
-    _lines(ess, runs, "validation_ess")
-    level(ess, ideal.ess, "exact optimum")
-    ess.set_ylim(0, 1.03 * particles)
-    title(ess, f"effective sample size of {particles} on test data")
-    legend(figure, axes)
-    return save(figure, path)
-
-
-def _parameters(
-    path: Path, groups: dict[str, list[Run]], names: tuple[str, ...], optimum: dict[str, float], *, columns: int = 3
-) -> Path:
-    """A panel for each parameter of each group of runs, in a window that no method which runs away decides."""
-    wanted = [(label, runs, name) for label, runs in groups.items() for name in names]
-    figure, axes = panels(-(-len(wanted) // columns), columns, height=2.6)
-    for axis, (label, runs, name) in zip(axes.ravel(), wanted, strict=False):
-        _lines(axis, runs, name)
-        level(axis, optimum[name], "exact optimum")
-        starts = [abs(float(values[0]) - optimum[name]) for run in runs if len(values := run.curve(name)[1])]
+def _parameters(runs: list[Run], names: tuple[str, ...], optimum: dict[str, float], label: str = "") -> list[Chart]:
+    """A panel for each parameter, in a window that no method which runs away decides."""
+    charts = []
+    for name in names:
+        best = optimum[name]
+        starts = [abs(float(values[0]) - best) for run in runs if len(values := run.curve(name)[1])]
         reach = 1.3 * max([*starts, 0.05])
-        axis.set_ylim(optimum[name] - reach, optimum[name] + reach)
-        title(axis, rf"$\{name}${label}", size=11.0)
-    for axis in axes.ravel()[len(wanted) :]:
-        axis.remove()
-    legend(figure, axes.ravel()[: len(wanted)])
-    return save(figure, path)
+        window = best - reach, best + reach
+        options = {"levels": {"exact optimum": best}, "log": "x", "y_range": window, "formula": True}
+        charts.append(Chart(rf"$\{name}${label}", _lines(runs, name), **options))
+    return charts

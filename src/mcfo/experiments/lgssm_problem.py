@@ -24,15 +24,18 @@ TRUTH = (0.9, 1.2)
 START = (0.5, 1.0)
 EMISSION_VARIANCE = 0.01
 FIXED = (
-    "model.initial_mean",
-    "model.initial_noise",
-    "model.transition_noise",
-    "model.emission_noise",
-    "proposal.initial_noise",
-    "proposal.noise",
+    *(f"model.{name}" for name in ("initial_mean", "initial_noise", "transition_noise", "emission_noise")),
+    *("proposal.initial_noise", "proposal.noise"),
 )
 """Only theta_1, theta_2 and the five phi are learned; the variances of the proposal stand at their optimum."""
-
+SETTINGS = {
+    "truth": TRUTH,
+    "start": {"theta": START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0},
+    "emission_variance": EMISSION_VARIANCE,
+    "fixed": FIXED,
+    "optimizer": "adam",
+}
+"""What determines the results besides size and seed."""
 
 METHODS: dict[str, Callable[[int], Objective]] = {
     "bootstrap": bootstrap,

@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
-import numpy as np
 
 from mcfo.catalogue.registry import build
 from mcfo.errors import InputError, nearest
-from mcfo.experiments.figures import draw_learning
 from mcfo.experiments.jobs import WORKERS, Job, Share
 from mcfo.experiments.music_problem import Problem, build_problem, find_folder
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows
-from mcfo.experiments.study import Figure, Study, TextTable
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, draw_learning, learned
+from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core
-from mcfo.learning.fit import fit
 from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
 from mcfo.objectives.objective import Objective
+from mcfo.reports.figures import Figure
 from mcfo.series import Series
 from mcfo.smc.pimh import PIMH
 
@@ -176,51 +174,46 @@ class Music(Study):
 
     def _job(self, learner: Learner, course: Course, problem: Problem) -> Job:
         """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
-        objective = METHODS[learner.method](learner.particles)
-        size = self.size
+        objective, size = METHODS[learner.method](learner.particles), self.size
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
 
-        def work(path: Path, share: Share) -> list[Run]:
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], None]:
+            def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
+                return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
+
+            keys = [jax.random.fold_in(key, number) for number in range(size.test_runs)]
+            tests = [on(problem.test, size.test_particles, each) for each in keys]
+            known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
+            found = {
+                "test_nll": [test.nll_per_step for test in tests],
+                "test_nll_few": on(problem.test, learner.particles, key).nll_per_step,
+                "valid_nll": one.evaluation.nll_per_step,
+                "train_nll": on(known, size.test_particles, key).nll_per_step,
+                "test_ess": [test.ess for test in tests],
+                "best_step": one.best_step or course.steps,
+                "skipped": one.skipped,
+                "minutes": fitted.seconds / 60,
+            }
+            return found, None
+
+        def work(path: Path, share: Share) -> Runs:
             start = build("vrnn", problem.train, {"network_seed": learner.seed})
             log_every = min(_LOG_EVERY, course.steps)
-            fitted = fit(
-                start.model, start.proposal, problem.train, objective=objective, validation=problem.valid, out=path,
-                resume=True, listener=share, checkpoint_seconds=60.0, steps=course.steps, batch=course.batch,
-                seeds=(learner.seed,), optimizer="adamw" if course.decay else "adam",
+            return learned(
+                (learner.data, learner.method, learner.particles), path, share, start.model, start.proposal,
+                problem.train, numbers=numbers, objective=objective, validation=problem.valid, checkpoint_seconds=60.0,
+                steps=course.steps, batch=course.batch, seeds=(learner.seed,),
+                optimizer="adamw" if course.decay else "adam",
                 optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
                 schedule="cosine", fixed=start.fixed, log_every=log_every,
                 evaluate_every=max(log_every, course.steps // course.evaluations),
                 evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
             )  # fmt: skip
-            (one,) = fitted.seeds
-
-            def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
-                return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
-
-            tests = [
-                on(problem.test, size.test_particles, jax.random.fold_in(key, number))
-                for number in range(size.test_runs)
-            ]
-            known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
-            numbers = {
-                "test_nll": [test.nll_per_step for test in tests],
-                "test_nll_few": [on(problem.test, learner.particles, key).nll_per_step],
-                "valid_nll": [one.evaluation.nll_per_step],
-                "train_nll": [on(known, size.test_particles, key).nll_per_step],
-                "test_ess": [test.ess for test in tests],
-                "best_step": [one.best_step or course.steps],
-                "skipped": [one.skipped],
-                "minutes": [fitted.seconds / 60],
-            }
-            arrays = {metric: np.array(values, float) for metric, values in numbers.items()}
-            about = learner.method, learner.particles, learner.seed
-            return [Run(*about, list(fitted.metrics), arrays, one.skipped, fitted.seconds, learner.data)]
 
         return Job(cost(objective, course, problem.mean_length), work)
 
-    def outcomes(self, problem: dict[str, Problem], results: dict[str, list[Run]]) -> MusicOutcomes:
-        baselines = {name: one.baselines() for name, one in problem.items()}
-        return MusicOutcomes([run for runs in results.values() for run in runs], baselines, self.size)
+    def outcomes(self, problem: dict[str, Problem], results: dict[str, Runs]) -> MusicOutcomes:
+        return MusicOutcomes(results, self.size, {name: one.baselines() for name, one in problem.items()})
 
 
 class MusicOutcomes(LearningOutcomes):
@@ -238,9 +231,9 @@ class MusicOutcomes(LearningOutcomes):
         "minutes": Column("minutes", 1),
     }
 
-    def __init__(self, runs: list[Run], baselines: dict[str, dict[str, float]], size: Preset):
-        super().__init__(runs)
-        self.baselines, self.size = baselines, size
+    def __init__(self, results: dict[str, Runs], size: Preset, baselines: dict[str, dict[str, float]]):
+        super().__init__(results, size)
+        self.baselines = baselines
 
     def references(self) -> list[tuple[str, SummaryRow]]:
         return [
@@ -314,24 +307,18 @@ class MusicOutcomes(LearningOutcomes):
         return [Figure(path, caption)]
 
     def text(self) -> list[str]:
-        size, courses = self.size, []
-        for name, course in size.courses:
-            window = "" if course.window is None else f" Gradients go back {course.window} steps at most."
-            keys = f", in all keys up to {course.transposed} semitones up and down" if course.transposed else ""
-            decay = f" Weights decay by {course.decay:g} times the rate." if course.decay else ""
-            courses.append(
-                f"{name}: {course.steps} updates of Adam with {course.batch} pieces each{keys}; the rate falls from "
-                f"{course.rate:g} to zero by a cosine, {course.evaluations} evaluations on the way.{decay}{window}"
-            )
+        size = self.size
         return [
             f"Piano-rolls of {', '.join(self.baselines)} are learned by a VRNN (LSTM, latents and networks of 64 "
             f"units), by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, {len(size.seeds)} "
             "seeds.",
-            *courses,
+            "The settings say how each data set is learned (courses): updates of Adam, pieces in each, the rate, which "
+            "falls to zero by a cosine, how many steps a gradient goes back (window), in how many semitones up and "
+            "down pieces are transposed, by how many times the rate weights decay.",
             "All methods start from the same networks: emission at the note frequencies of the training split, a "
             "proposal that corrects the prior's mean, scales by softplus with 0.25 added before it, inputs centered. "
-            f"MCFO-PIMH: {SWEEPS} sweeps. Validation: {size.validation_particles} particles. Baselines have no "
-            "latents: each key as often as in the training split; each key given whether it sounded a step before.",
+            "Baselines have no latents: each key as often as in the training split; each key given whether it sounded "
+            "a step before.",
         ]
 
     def tables(self) -> list[TextTable]:
@@ -343,7 +330,7 @@ class MusicOutcomes(LearningOutcomes):
             "learned from. ESS: on the test split. Bold: the best of each data set and K."
         )
         paper = {cell: f"{PAPER[cell[1:]][cell[0]]:.2f}" for cell in self.cells if cell[0] in PAPER.get(cell[1:], {})}
-        return [self.method_table(caption, in_the_paper=paper)]
+        return [self.method_table(caption, paper)]
 
 
 STUDY = Music

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -10,30 +11,14 @@ import jax
 import numpy as np
 
 from mcfo.catalogue.registry import build
-from mcfo.experiments.figures import draw_learning
+from mcfo.experiments import pendulum_problem as videos
 from mcfo.experiments.jobs import Job, Share
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
 from mcfo.experiments.pendulum_figures import draw_frames, draw_latents
-from mcfo.experiments.pendulum_problem import (
-    FIRST_RATE,
-    METHODS,
-    PAPER_PARTICLES,
-    PAPER_STEPS,
-    PRESETS,
-    PROPOSAL_PARTICLES,
-    SCHEDULES,
-    SWEEPS,
-    Preset,
-    Problem,
-    build_problem,
-    cost,
-    follow_all,
-    scores,
-)  # fmt: skip
-from mcfo.experiments.pendulum_videos import motion_foreseen
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, curve_rows
-from mcfo.experiments.study import Figure, Study, TextTable
-from mcfo.learning.fit import fit
+from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Preset, Problem, build_problem
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, curve_rows, draw_learning, learned
+from mcfo.experiments.study import Study, TextTable
+from mcfo.reports.figures import Figure
 
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
 """What is evaluated on the test videos; `nll` is that of a whole video."""
@@ -60,10 +45,7 @@ class Pendulum(Study):
     presets: ClassVar = PRESETS
 
     def settings(self) -> dict[str, Any]:
-        rate = {"from": FIRST_RATE, "to": self.size.last_rate, "course": self.size.schedule, "of a layer": "by-width"}
-        view = {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"}
-        return {"proposal_particles": PROPOSAL_PARTICLES, "sweeps": SWEEPS, "optimizer": "adam", "learning_rate": rate,
-                "view": view}  # fmt: skip
+        return self.size.settings()
 
     def prepare(self) -> Problem:
         size = self.size
@@ -84,40 +66,40 @@ class Pendulum(Study):
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
         evaluation: Any = {"particles": size.evaluation_particles, "key": key}
 
-        def learn(path: Path, share: Share) -> list[Run]:
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], Any]:
+            followed = videos.follow_all(one.model, one.proposal, problem.test, **evaluation)
+            motion = videos.motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
+            # Kept of the runs that are drawn alone: all of them would fill the memory.
+            return {"motion": motion}, followed if (particles, seed) == size.shown else None
+
+        def work(path: Path, share: Share) -> Runs:
             start = build("deep", problem.train, {"latent": size.latent, "traces": size.traces, "network_seed": seed})
-            fitted = fit(
-                start.model, start.proposal, problem.train, objective=objective,
-                validation=jax.tree.map(lambda array: array[:1], problem.test), out=path, resume=True,
-                watch=lambda model, proposal: scores(model, proposal, problem.test, problem.gray, **evaluation),
-                listener=share, checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
-                learning_rate=FIRST_RATE, schedule=size.schedule,
-                schedule_options=SCHEDULES[size.schedule](size.last_rate), rates="by-width", fixed=start.fixed,
+            runs = learned(
+                ("", method, particles), path, share, start.model, start.proposal, problem.train, numbers=numbers,
+                objective=objective, validation=jax.tree.map(lambda array: array[:1], problem.test),
+                watch=lambda model, proposal: videos.scores(model, proposal, problem.test, problem.gray, **evaluation),
+                checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
+                learning_rate=videos.FIRST_RATE, schedule=size.schedule,
+                schedule_options=videos.SCHEDULES[size.schedule](size.last_rate), rates="by-width", fixed=start.fixed,
                 log_every=min(_LOG_EVERY, size.steps),
                 watch_every=max(_LOG_EVERY, size.steps // size.evaluations // _LOG_EVERY * _LOG_EVERY),
                 evaluate_every=size.steps, evaluation_particles=particles, select="last", devices=1,
             )  # fmt: skip
-            (one,) = fitted.seeds
-            followed = follow_all(one.model, one.proposal, problem.test, **evaluation)
-            motion = motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
-            # Kept of the runs that are drawn alone: all of them would fill the memory.
-            shown = followed if (particles, seed) == size.shown else None
-            run = Run(method, particles, seed, list(fitted.metrics), {}, one.skipped, fitted.seconds, details=shown)
-            return [with_numbers(run, size.last, motion)]
+            return Runs(with_evaluations(run, size.last) for run in runs)
 
-        return Job(cost(objective), learn)
+        return Job(videos.cost(objective), work)
 
-    def outcomes(self, problem: Problem, results: dict[str, list[Run]]) -> PendulumOutcomes:
-        return PendulumOutcomes([run for runs in results.values() for run in runs], problem, self.size)
+    def outcomes(self, problem: Problem, results: dict[str, Runs]) -> PendulumOutcomes:
+        return PendulumOutcomes(results, self.size, problem)
 
 
-def with_numbers(run: Run, last: float, motion: float) -> Run:
-    """The run with its evaluations in the last part of learning, and the share of the motion that it foresees."""
+def with_evaluations(run: Run, last: float) -> Run:
+    """The run with its evaluations in the last part of learning before its other numbers."""
+    evaluated = {}
     for metric in EVALUATED:
         steps, values = run.curve(metric)
-        run.numbers[metric] = values[steps > (1 - last) * run.lines[-1]["step"]]
-    run.numbers["motion"] = np.array([motion])
-    return run
+        evaluated[metric] = values[steps > (1 - last) * run.lines[-1]["step"]]
+    return replace(run, numbers=evaluated | run.numbers)
 
 
 class PendulumOutcomes(LearningOutcomes):
@@ -134,9 +116,9 @@ class PendulumOutcomes(LearningOutcomes):
         "minutes": Column("minutes", 1),
     }
 
-    def __init__(self, runs: list[Run], problem: Problem, size: Preset):
-        super().__init__(runs)
-        self.problem, self.size, self.baselines = problem, size, problem.baselines()
+    def __init__(self, results: dict[str, Runs], size: Preset, problem: Problem):
+        super().__init__(results, size)
+        self.problem, self.baselines = problem, problem.baselines()
 
     def extras(self, cell: Cell) -> dict[str, float]:
         runs = self.at(cell)
@@ -230,7 +212,7 @@ class PendulumOutcomes(LearningOutcomes):
     def figures(self, folder: Path) -> list[Figure]:
         followed = {run.method: run.details for run in self.runs if run.details is not None}
         latents = {method: one for method, one in followed.items() if method in _WITH_LATENTS} or followed
-        videos = [video for video in _SHOWN if video < self.size.evaluated]
+        strips = [video for video in _SHOWN if video < self.size.evaluated]
         shown = "K = {}, seed {}".format(*self.size.shown)
         metrics = {"prediction": "one-step prediction error", "ess_at_test": "ESS", "nll": "NLL of a video, nats"}
 
@@ -243,7 +225,7 @@ class PendulumOutcomes(LearningOutcomes):
                 "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds.",
             ),
             Figure(
-                draw_frames(folder / "frames.png", self.problem, followed, videos),
+                draw_frames(folder / "frames.png", self.problem, followed, strips),
                 "The paper's figures 3, right, and 10: gray frames, what was observed of them, and for each method the "
                 f"one-step prediction and its absolute difference, {shown}.",
             ),
@@ -261,13 +243,12 @@ class PendulumOutcomes(LearningOutcomes):
             f"with {size.latent} latents and {size.traces} traces of these, with networks for transition, emission and "
             f"proposal, by {len(size.methods)} methods, K = {', '.join(map(str, size.particles))}, "
             f"{len(size.seeds)} seeds.",
-            f"{size.series} videos to learn from, in batches of {size.batch}; center crop with half extent 1.1, rod at "
-            f"full contrast. {size.steps} iterations of Adam; the rate falls from {FIRST_RATE:g} to {size.last_rate:g} "
-            f"({size.schedule}), in the paper in about {PAPER_STEPS}; that of a layer with n inputs is √(2/n) of it. "
+            "Center crop, rod at full contrast. In the paper the rate falls as far as here in about "
+            f"{videos.PAPER_STEPS} iterations; that of a layer with n inputs is √(2/n) of it. "
             "Networks as in the paper, with ReLU and He's weights. The emission's bias starts at the log-odds of the "
             "mean frame, the transition near the identity, the proposal at the principal components of the frames. "
             "Traces are running means of the latents that no network moves and the emission does not read. MCFO: "
-            f"{PROPOSAL_PARTICLES} particles for phi; PIMH with {SWEEPS} sweeps; AESMC, NASMC and DReG: K for both.",
+            f"{videos.PROPOSAL_PARTICLES} particles for phi; AESMC, NASMC and DReG: K for both.",
             "Baselines: the mean gray frame of the training videos (static); the binary frame before, which is what a "
             "model sees; the gray one, which no model sees (persistence); and, for whoever knows the simulator and its "
             "true state, the frame at the expected angle and the mean frame over the angle's noise.",
@@ -286,12 +267,12 @@ class PendulumOutcomes(LearningOutcomes):
         )
         paper = {cell: [in_paper(*cell[1:], place) for place in (0, 1)] for cell in self.cells}
         known = {cell: f"{error:.2f}, ESS {ess:.1f}" for cell, (error, ess) in paper.items() if not math.isnan(error)}
-        return [self.method_table(caption, in_the_paper=known)]
+        return [self.method_table(caption, known)]
 
 
 def in_paper(method: str, particles: int, place: int) -> float:
     """The prediction error (0) or the ESS (1) in the paper; NaN where it has none."""
-    known: dict[int, float] = dict(zip(PAPER_PARTICLES, PAPER.get((method, place), ()), strict=False))
+    known: dict[int, float] = dict(zip(videos.PAPER_PARTICLES, PAPER.get((method, place), ()), strict=False))
     return known.get(particles, math.nan)
 
 

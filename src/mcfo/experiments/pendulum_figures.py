@@ -8,18 +8,20 @@ from typing import Any
 import matplotlib.pyplot as plt
 import numpy as np
 
-from mcfo.experiments.figures import panels, save
+from mcfo.data.pendulum_videos import SIZE
 from mcfo.experiments.pendulum_problem import Followed, Problem
-from mcfo.experiments.pendulum_videos import SIZE
+from mcfo.reports.figures import save_figure, styled
 from mcfo.reports.image_plots import show_strip
 
 _STRIP = 10
 """Frames of a film strip, every other one of twenty."""
 
 
+@styled
 def draw_frames(path: Path, problem: Problem, followed: dict[str, Followed], videos: list[int]) -> Path:
     """The paper's figures 3, right, and 10: frames, one-step predictions and absolute differences, in rows."""
-    figure, axes = panels(2 + 2 * len(followed), len(videos), width=5.4 * len(videos) + 0.9, height=0.62)
+    rows, columns = 2 + 2 * len(followed), len(videos)
+    figure, axes = plt.subplots(rows, columns, figsize=(5.4 * columns + 0.9, 0.62 * rows + 0.5), squeeze=False)
     shown = np.linspace(1, problem.gray.shape[1] - 1, _STRIP).round().astype(int)
     for column, video in enumerate(videos):
         gray = np.asarray(problem.gray[video])
@@ -33,15 +35,16 @@ def draw_frames(path: Path, problem: Problem, followed: dict[str, Followed], vid
             if column == 0:
                 axis.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
         axes[0, column].set_title(f"test video {video + 1}, frames {shown[0] + 1} to {shown[-1] + 1}", fontsize=9)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
+@styled
 def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], size: int) -> Path:
     """The paper's figure 11: latents of all test videos, filtered and predicted, colored by the true angle.
 
     The first `size` latents are no traces.
     """
-    figure = plt.figure(figsize=(3.4 * len(followed), 6.4), layout="constrained")
+    figure = plt.figure(figsize=(3.4 * len(followed), 6.4))
     angles = np.mod(problem.angles, 2 * np.pi)
     deep = size > 2
     mappable = None
@@ -70,4 +73,4 @@ def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], si
         bar = figure.colorbar(mappable, ax=figure.axes, shrink=0.5, ticks=[0, np.pi, 2 * np.pi], location="bottom")
         bar.ax.set_xticklabels(["up", "down", "up"])
         bar.set_label("true angle of the pendulum", fontsize=8)
-    return save(figure, path)
+    return save_figure(figure, path)

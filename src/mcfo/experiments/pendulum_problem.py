@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
-from mcfo.experiments.pendulum_videos import NOISE, SIZE, View, expected_angles, simulate_pendulum
+from mcfo.data.pendulum_videos import NOISE, SIZE, View, expected_angles, simulate_pendulum
 from mcfo.inference.evaluation import evaluation_sampler, series_at_once
 from mcfo.models.base import Model
 from mcfo.objectives.named import aesmc, mcfo, nasmc
@@ -89,6 +89,13 @@ class Preset:
     def shown(self) -> tuple[int, int]:
         """K and seed of the runs whose frames are drawn."""
         return self.particles[-1], self.seeds[0]
+
+    def settings(self) -> dict[str, Any]:
+        """What determines the results besides size and seed."""
+        rate = {"from": FIRST_RATE, "to": self.last_rate, "course": self.schedule, "of a layer": "by-width"}
+        view = {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"}
+        particles = {"proposal_particles": PROPOSAL_PARTICLES, "sweeps": SWEEPS}
+        return {**particles, "optimizer": "adam", "learning_rate": rate, "view": view}
 
 
 PRESETS = {
@@ -251,3 +258,26 @@ def scores(
 
 def _distance(predicted: Float[Array, "later pixels"], gray: Float[Array, "later pixels"]) -> Scalar:
     return jnp.sum(jnp.sqrt(jnp.sum((predicted - gray) ** 2, axis=-1)))
+
+
+_CENTERS = (np.arange(SIZE) + 0.5) / SIZE * 2 - 1
+
+
+def angles_of(frames: np.ndarray) -> np.ndarray:
+    """The angle at which each frame, a row of pixels, shows the rod: that of its center of mass."""
+    frames = np.asarray(frames, np.float64).reshape(*frames.shape[:-1], SIZE, SIZE)
+    across, down = (frames @ _CENTERS).sum(-1), (_CENTERS @ frames).sum(-1)
+    return np.arctan2(-across, -down)
+
+
+def motion_foreseen(predicted: np.ndarray, angles: np.ndarray, speeds: np.ndarray) -> float:
+    """Σ d̂ d / Σ d²: d, how far the simulator expects the rod to turn until the next frame, and d̂, how far it turns
+    from where it is to where the prediction shows it. One for whoever knows the speed, zero for a frame that stays.
+
+    **Arguments:**
+
+    - `predicted`: frames of frames 2 to T, (videos, later, pixels); `angles`, `speeds`: (videos, frames).
+    """
+    expected = (expected_angles(angles, speeds) - angles)[:, :-1]
+    turned = np.angle(np.exp(1j * (angles_of(predicted) - angles[:, :-1])))
+    return float(np.sum(turned * expected) / np.sum(expected**2))

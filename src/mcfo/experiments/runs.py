@@ -1,16 +1,31 @@
-"""Runs of the studies that learn: their curves, their numbers over the seeds, and the table of both."""
+"""Runs of the studies that learn: their curves and how they are drawn, their numbers over the seeds, and the table."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mcfo.experiments.outcomes import LearningRow, Outcome, SummaryRow
 from mcfo.experiments.study import Outcomes, TextTable
+from mcfo.learning.fit import fit
+from mcfo.learning.progress import Listener
+from mcfo.learning.results import Fitted, SeedFit
+from mcfo.reports.figures import Chart, Line, draw_charts
+
+COLORS = {
+    "bootstrap": "#7f7f7f", "elbo": "#bcbd22", "iwae": "#e69f00", "fivo": "#d55e00", "aesmc": "#d62728",
+    "fivo-full": "#8c564b", "alternating": "#c49c00", "rws": "#17becf", "nasmc": "#999999", "mcfo": "#0072b2",
+    "mcfo-smc": "#0072b2", "mcfo-exact": "#08306b", "mcfo-pimh": "#56b4e9", "mcfo-dreg": "#009e73",
+    "mcfo-stl": "#fdae6b", "mcfo-fisher": "#9467bd", "mcfo-fisher-lag": "#a6761d", "mcfo-lag": "#cc79a7",
+}  # fmt: skip
+"""A method has one color in all experiments."""
+_SPARE = ("#56b4e9", "#c49c00", "#7f3b08", "#40004b")
+
 
 Cell: TypeAlias = tuple[str, str, int]
 """Data set (or nothing), method and K: runs that differ by their seed alone share it."""
@@ -39,10 +54,40 @@ class Run:
         known = [(line["step"], value) for line in self.lines if (value := _value(line, metric)) is not None]
         return np.array([step for step, _ in known], int), np.array([value for _, value in known], float)
 
+
+class Runs(list[Run]):
+    """The seeds of one job."""
+
     def line(self) -> str:
-        """Its first numbers, for the terminal."""
-        numbers = [f"{metric} {values.mean():.4g}" for metric, values in list(self.numbers.items())[:3] if len(values)]
-        return f"seed {self.seed}: {', '.join(numbers)}, {self.seconds / 60:.1f} min"
+        """The first numbers of each seed, for the terminal."""
+        return "; ".join(
+            f"seed {run.seed}: {', '.join(numbers)}, {run.seconds / 60:.1f} min"
+            for run in self
+            if (numbers := [f"{name} {each.mean():.4g}" for name, each in list(run.numbers.items())[:3] if len(each)])
+        )
+
+
+def learned(
+    cell: Cell,
+    path: Path | None,
+    listener: Listener,
+    *arguments: Any,
+    numbers: Callable[[SeedFit, Fitted], tuple[dict[str, Any], Any]],
+    **settings: Any,
+) -> Runs:
+    """Learns all seeds of a cell in one program, resumable in the folder, and gives each its numbers and details.
+
+    The other arguments are those of [`mcfo.fit`][].
+    """
+    fitted = fit(*arguments, out=path, resume=path is not None, listener=listener, **settings)
+    runs = Runs()
+    for one in fitted.seeds:
+        found, details = numbers(one, fitted)
+        arrays = {metric: np.atleast_1d(np.array(values, float)) for metric, values in found.items()}
+        lines = [line for line in fitted.metrics if line["seed"] == one.seed]
+        seconds = fitted.seconds / len(fitted.seeds)
+        runs.append(Run(*cell[1:], one.seed, lines, arrays, one.skipped, seconds, cell[0], details))
+    return runs
 
 
 def _value(line: Mapping[str, Any], metric: str) -> float | None:
@@ -68,12 +113,79 @@ def curve_rows(runs: Sequence[Run], names: Mapping[str, str]) -> Iterator[Learni
                 yield LearningRow(runs[0].method, runs[0].particles, line["seed"], line["step"], metric, value)
 
 
+def color(method: str) -> str:
+    """The color of a method; `mcfo-pimh-3` and its like have one by their number."""
+    return COLORS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
+
+
+def by_cell(runs: Sequence[Run]) -> list[list[Run]]:
+    """The seeds of each data set, method and K."""
+    return [[run for run in runs if run.cell == cell] for cell in dict.fromkeys(run.cell for run in runs)]
+
+
+def seed_lines(
+    runs: Sequence[Run],
+    metric: str,
+    change: Callable[[np.ndarray, np.ndarray], tuple[Any, Any]] = lambda steps, values: (steps, values),
+    **look: Any,
+) -> list[Line]:
+    """A curve for each cell that has the metric: the mean over the seeds, and around it the range. `change` is applied
+    to the steps and the values, (seeds, steps), first."""
+    lines = []
+    for group in by_cell(runs):
+        steps, values = seed_curves(group, metric)
+        if len(steps):
+            x, y = change(steps, values)
+            method = group[0].method
+            band = (y.min(0), y.max(0)) if len(y) > 1 else None
+            lines.append(Line(x, y.mean(0), color(method), band, look={"label": method, **look}))
+    return lines
+
+
+def draw_learning(
+    path: Path,
+    runs: Sequence[Run],
+    metrics: Mapping[str, str],
+    levels: Callable[[str, str], Mapping[str, float]],
+    *,
+    rings: str | None = None,
+) -> Path:
+    """Curves of all methods, a row of panels for each data set and K.
+
+    **Arguments:**
+
+    - `metrics`: the title of each metric's panel.
+    - `levels`: what needs no learning, by data set and metric.
+    - `rings`: the metric in whose panel the `best_step` of each run is marked.
+    """
+    charts = []
+    for data, particles in dict.fromkeys((run.data, run.particles) for run in runs):
+        chosen = [run for run in runs if (run.data, run.particles) == (data, particles)]
+        for metric, text in metrics.items():
+            lines = seed_lines(chosen, metric, marker="o", ms=2)
+            for run in chosen if metric == rings else ():
+                steps, values = run.curve(metric)
+                best = [int(np.argmin(np.abs(steps - run.numbers["best_step"][0])))]
+                ring = {"marker": "o", "ms": 5, "mfc": "white", "mew": 1.3}
+                lines.append(Line(steps[best], values[best], color(run.method), look=ring))
+            title = f"{f'{data}, ' if data else ''}K = {particles}, {text}"
+            charts.append(Chart(title, lines, levels=levels(data, metric)))
+    return draw_charts(path, charts, columns=len(metrics), height=2.9)
+
+
 class Column(NamedTuple):
     """A number in the table of methods. `best`: the sign of what is better, or 0."""
 
     title: str
     digits: int = 2
     best: int = 0
+
+    def text(self, row: SummaryRow | None) -> str:
+        """A cell of the column."""
+        if row is None or math.isinf(row.mean):
+            return "–" if row is None else "never"
+        spread = "" if math.isnan(row.std) else f" ± {row.std:.{self.digits}f}"
+        return f"{row.mean:.{self.digits}f}{spread}"
 
 
 class LearningOutcomes(Outcomes):
@@ -85,10 +197,11 @@ class LearningOutcomes(Outcomes):
 
     columns: ClassVar[dict[str, Column]]
 
-    def __init__(self, runs: list[Run]):
-        self.runs = runs
-        self.cells = list(dict.fromkeys(run.cell for run in runs))
-        self.seconds = sum(run.seconds for run in runs)
+    def __init__(self, results: Mapping[str, Sequence[Run]], size: Any):
+        self.size = size
+        self.runs = [run for runs in results.values() for run in runs]
+        self.cells = list(dict.fromkeys(run.cell for run in self.runs))
+        self.seconds = sum(run.seconds for run in self.runs)
         # Where the exact value of a metric is known, the best method is the nearest to it.
         self.targets: Mapping[str, float] = {}
 
@@ -120,8 +233,8 @@ class LearningOutcomes(Outcomes):
                 rows.append((cell[0], SummaryRow(*cell[1:], metric, value, math.nan, len(runs))))
         return [*rows, *self.references()]
 
-    def method_table(self, caption: str, **beside: Mapping[Cell, str]) -> TextTable:
-        """The summary as a table, one row for each method. `beside`: further columns of text, by cell."""
+    def method_table(self, caption: str, in_the_paper: Mapping[Cell, str] | None = None) -> TextTable:
+        """The summary as a table, one row for each method, with the paper's numbers in the last column."""
         columns = self.columns
         by_cell: dict[Cell, dict[str, SummaryRow]] = {}
         for data, row in self.summary_rows():
@@ -129,23 +242,17 @@ class LearningOutcomes(Outcomes):
         with_data = any(cell[0] for cell in by_cell)
         rows, best = [], {}
         for index, (cell, numbers) in enumerate(by_cell.items()):
-            shown = [_text(numbers.get(metric), column) for metric, column in columns.items()]
-            beside_it = [texts.get(cell, "–") for texts in beside.values()]
-            rows.append([*([cell[0]] if with_data else []), cell[1], str(cell[2] or ""), *shown, *beside_it])
+            shown = [column.text(numbers.get(metric)) for metric, column in columns.items()]
+            beside = [] if in_the_paper is None else [in_the_paper.get(cell, "–")]
+            rows.append([*([cell[0]] if with_data else []), cell[1], str(cell[2] or ""), *shown, *beside])
             for place, (metric, column) in enumerate(columns.items(), 2 + with_data):
                 row = numbers.get(metric)
                 if column.best and row is not None and row.seeds and math.isfinite(row.mean):
                     target = self.targets.get(metric)
                     loss = -column.best * row.mean if target is None else abs(row.mean - target)
                     best.setdefault((cell[0], cell[2], place), []).append((loss, index))
-        titles = [column.title for column in columns.values()]
-        header = [
-            *(["data"] if with_data else []),
-            "method",
-            "K",
-            *titles,
-            *(name.replace("_", " ") for name in beside),
-        ]
+        header = [*(["data"] if with_data else []), "method", "K", *(column.title for column in columns.values())]
+        header += [] if in_the_paper is None else ["in the paper"]
         marked = frozenset((min(losses)[1], place) for (_, _, place), losses in best.items())
         return TextTable(header, rows, caption, marked)
 
@@ -156,12 +263,3 @@ class LearningOutcomes(Outcomes):
             if run.skipped
         ]
         return [f"Updates that were not finite were skipped: {', '.join(skipped)}."] if skipped else []
-
-
-def _text(row: SummaryRow | None, column: Column) -> str:
-    if row is None:
-        return "–"
-    if math.isinf(row.mean):
-        return "never"
-    spread = "" if math.isnan(row.std) else f" ± {row.std:.{column.digits}f}"
-    return f"{row.mean:.{column.digits}f}{spread}"

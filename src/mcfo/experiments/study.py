@@ -25,9 +25,11 @@ from rich.console import Console
 from rich.table import Table
 
 from mcfo.errors import OtherRunError
-from mcfo.experiments.jobs import WORKERS, Job, Samples, at_once, run_all
+from mcfo.experiments.jobs import WORKERS, Job, at_once, run_all
 from mcfo.experiments.outcomes import FAILS, HOLDS, OPEN, Claim, Estimate, write_table
 from mcfo.files import write_atomically
+from mcfo.reports.figures import Figure
+from mcfo.reports.formatting import setting_texts
 from mcfo.reports.html import Report
 
 JOBS = "jobs"
@@ -38,19 +40,22 @@ _PACKAGES = ("mcfo", "jax", "equinox", "numpyro", "optax")
 
 
 class TextTable(NamedTuple):
-    """A table of text; `marked` cells are bold."""
+    """A table of text; `marked` cells are bold, columns of `words` hold text also where one looks like a number."""
 
     header: list[str]
     rows: list[list[str]]
     caption: str
     marked: frozenset[tuple[int, int]] = frozenset()
+    words: frozenset[int] = frozenset()
 
-
-class Figure(NamedTuple):
-    """A figure's file and what it shows."""
-
-    path: Path
-    caption: str
+    def for_terminal(self, columns: Sequence[str]) -> Table:
+        """Some of its columns, by rich."""
+        shown = Table(box=SIMPLE_HEAD)
+        for place, title in enumerate(columns):
+            shown.add_column(title, justify="right" if place else "left", no_wrap=not place)
+        for row in self.rows:
+            shown.add_row(*(row[self.header.index(title)] for title in columns))
+        return shown
 
 
 @dataclass(frozen=True)
@@ -102,15 +107,10 @@ class Study(abc.ABC):
         with self.precision():
             precision = str(jnp.result_type(float))
         config = {
-            "experiment": self.name,
-            "command": command,
-            "preset": preset,
-            "seed": self.seed,
-            **asdict(self.size),
-            **self.settings(),
-            "precision": precision,
+            "experiment": self.name, "command": command, "preset": preset, "seed": self.seed, **asdict(self.size),
+            **self.settings(), "precision": precision,
             "versions": {name: metadata.version(name) for name in _PACKAGES},
-        }
+        }  # fmt: skip
         return json.loads(json.dumps(config))
 
 
@@ -134,7 +134,7 @@ class Outcomes(abc.ABC):
 
     @abc.abstractmethod
     def text(self) -> list[str]:
-        """What was asked, in a sentence or two; then how it was run, in paragraphs."""
+        """What was asked, in a sentence or two; then how it was run, as far as the settings do not say it."""
 
     @abc.abstractmethod
     def tables(self) -> list[TextTable]:
@@ -163,41 +163,24 @@ def run_study(study: Study, out: Path, *, preset: str, command: str) -> Path:
         with console.status("Preparing the data"):
             problem = study.prepare()
         # Written before the first job: a resumed run is compared with it.
-        write_config(out, config)
-        jobs = study.jobs(problem)
-        label = f"{len(jobs)} job{'s' if len(jobs) > 1 else ''}"
+        _write_config(out, config)
         results = run_all(
-            jobs,
-            out / JOBS,
-            label=label,
-            console=console,
-            workers=study.workers,
-            context=study.precision,
-            finished=lambda name, result: console.print(job_line(name, result), highlight=False, soft_wrap=True),
+            study.jobs(problem), out / JOBS, console=console, workers=study.workers, context=study.precision
         )
         outcomes = study.outcomes(problem, results)
-        for name, (header, rows) in outcomes.files().items():
-            write_table(out / name, header, rows)
         claims = outcomes.claims()
-        write_table(out / "claims.csv", Claim._fields, claims)
+        for name, (header, rows) in (outcomes.files() | {"claims.csv": (Claim._fields, claims)}).items():
+            write_table(out / name, header, rows)
         with console.status("Drawing the figures"):
             figures = outcomes.figures(out / "figures")
         # What the jobs of a resumed run took before counts too.
         elapsed = max(time.perf_counter() - started, outcomes.seconds / at_once(study.workers))
-        page = build_page(study.title, outcomes, claims, figures, command=command, elapsed=elapsed)
-        page.write(out / "report.html")
-        console.print(terminal_table(outcomes.tables()[0], outcomes.shown))
+        build_page(study.title, outcomes, claims, figures, config, elapsed).write(out / "report.html")
+        console.print(outcomes.tables()[0].for_terminal(outcomes.shown))
     console.print(f"{tally(claims)} {elapsed / 60:.1f} minutes.", highlight=False)
-    write_config(out, {**config, "seconds": round(elapsed, 1)})
+    _write_config(out, {**config, "seconds": round(elapsed, 1)})
     shutil.rmtree(out / JOBS, ignore_errors=True)
     return out / "report.html"
-
-
-def job_line(name: str, result: Any) -> str:
-    """What a finished job gave, for the terminal."""
-    if isinstance(result, Samples):
-        return f"{name}  {result.seconds:.0f} s"
-    return f"{name}  {'; '.join(run.line() for run in result)}"
 
 
 def check_resumable(out: Path, config: dict[str, Any]) -> None:
@@ -215,17 +198,17 @@ def check_resumable(out: Path, config: dict[str, Any]) -> None:
         )
 
 
-def write_config(out: Path, config: dict[str, Any]) -> None:
-    """Writes `config.json`."""
+def _write_config(out: Path, config: dict[str, Any]) -> None:
     write_atomically(out / "config.json", (json.dumps(config, indent=2) + "\n").encode())
 
 
 def build_page(
-    title: str, outcomes: Outcomes, claims: list[Claim], figures: list[Figure], *, command: str, elapsed: float
+    title: str, outcomes: Outcomes, claims: list[Claim], figures: list[Figure], config: dict[str, Any], elapsed: float
 ) -> Report:
     """The page: first what holds, then tables and figures, then how it was run."""
     asked, *method = outcomes.text()
-    page = Report(title, summary=f"{asked} {tally(claims)} It took {elapsed / 60:.1f} minutes.", command=command)
+    summary = f"{asked} {tally(claims)} It took {elapsed / 60:.1f} minutes."
+    page = Report(title, summary=summary, command=config["command"])
     for claim in claims:
         if (claim.source, claim.verdict) == ("theorem", FAILS):
             page.warning(f"This must hold by the mathematics, but does not here: {claim.claim} ({claim.setting}).")
@@ -238,28 +221,24 @@ def build_page(
         add_table(page, table)
     page.heading("Figures")
     for figure in figures:
-        page.figure(figure.path, figure.caption, alt=figure.caption)
+        page.figure(figure.path, figure.caption)
     page.heading("How it was run")
     for paragraph in method:
         page.text(paragraph)
     page.text("Numbers in full precision are in the CSV files beside this page; what determines them, in config.json.")
+    with page.details("All settings"):
+        rows = [list(pair) for pair in setting_texts(config)]
+        page.table(["setting", "value"], rows, caption="What determines the results.", words={0, 1})
     return page
 
 
 def claims_table(claims: list[Claim]) -> TextTable:
     """The claims for the page."""
-    rows = [
-        [
-            claim.claim,
-            claim.verdict,
-            claim.setting,
-            "–" if math.isnan(claim.paper) else f"{claim.paper:.4g}",
-            "–" if math.isnan(claim.ours) else Estimate(claim.ours, claim.spread).text(),
-            claim.test,
-            claim.source,
-        ]
-        for claim in claims
-    ]
+    rows = []
+    for claim in claims:
+        paper = "–" if math.isnan(claim.paper) else f"{claim.paper:.4g}"
+        ours = "–" if math.isnan(claim.ours) else Estimate(claim.ours, claim.spread).text()
+        rows.append([claim.claim, claim.verdict, claim.setting, paper, ours, claim.test, claim.source])
     return TextTable(
         ["claim", "verdict", "where", "paper", "ours", "test", "source"],
         rows,
@@ -267,6 +246,7 @@ def claims_table(claims: list[Claim]) -> TextTable:
         "comparisons are differences. Erratum: the paper's statement is known to be wrong. Theorem: what must hold. "
         "Ours: what the paper does not say. Also in claims.csv.",
         frozenset((row, 1) for row, claim in enumerate(claims) if claim.verdict != HOLDS),
+        words=frozenset({0, 1, 2, 5, 6}),
     )
 
 
@@ -278,14 +258,4 @@ def tally(claims: list[Claim]) -> str:
 
 def add_table(page: Report, table: TextTable) -> None:
     """Puts a table on the page."""
-    page.table(table.header, table.rows, caption=table.caption, marked=table.marked)
-
-
-def terminal_table(table: TextTable, columns: Sequence[str]) -> Table:
-    """Some columns of a table for the terminal."""
-    shown = Table(box=SIMPLE_HEAD)
-    for place, title in enumerate(columns):
-        shown.add_column(title, justify="right" if place else "left", no_wrap=not place)
-    for row in table.rows:
-        shown.add_row(*(row[table.header.index(title)] for title in columns))
-    return shown
+    page.table(table.header, table.rows, caption=table.caption, marked=table.marked, words=table.words)

@@ -14,8 +14,9 @@ from mcfo.catalogue.registry import build, check, entry
 from mcfo.catalogue.user_code import build_own, build_own_proposal
 from mcfo.data.npz import read_arrays, write_npz
 from mcfo.data.run_columns import NO_INPUTS, Inputs, coming_inputs
+from mcfo.data.run_record import RunRecord, entries, read_run
 from mcfo.errors import InputError
-from mcfo.files import nested, read_json
+from mcfo.files import nested
 from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.smoothing import smooth
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     import xarray
 
 _Tree = TypeVar("_Tree")
-_MOST_COLUMNS = 100_000
 
 
 class SavedSeed(NamedTuple):
@@ -74,8 +74,13 @@ class SavedSeed(NamedTuple):
 class SavedRun(NamedTuple):
     """A run that was loaded from its folder."""
 
-    config: dict[str, Any]
+    record: RunRecord
     seeds: list[SavedSeed]
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The content of config.json."""
+        return self.record.config
 
     def choose(self, seed: int | None = None) -> SavedSeed:
         """Return this seed, or the one with the lowest NLL."""
@@ -101,15 +106,17 @@ class SavedRun(NamedTuple):
     @property
     def image(self) -> tuple[int, int] | None:
         """Height and width, if the run learned from images."""
-        image, size = nested(self.config, "data", "image"), nested(self.config, "data", "dimensions")
-        if not (isinstance(image, list) and len(image) == 2 and all(isinstance(one, int) and one > 0 for one in image)):
-            return None
-        return (image[0], image[1]) if image[0] * image[1] == size else None
+        return self.record.image
 
     @property
     def inputs(self) -> Inputs:
         """The inputs that the model reads beside the observations."""
-        return Inputs.from_config(self.config)
+        return Inputs.of(self.record)
+
+    @property
+    def columns(self) -> list[str]:
+        """The names of the columns that it learned from."""
+        return self.record.columns or [f"x{index + 1}" for index in range(self.record.dimensions or 0)]
 
     def check(self, values: Sequence[float]) -> None:
         """Refuse an observation, with NaN where it is missing, that a model of the catalogue cannot explain."""
@@ -121,14 +128,6 @@ class SavedRun(NamedTuple):
             raise InputError(
                 f"{self.columns[impossible.column]} is {values[impossible.column]:g}, which {impossible.text}"
             )
-
-    @property
-    def columns(self) -> list[str]:
-        """The names of the columns that it learned from."""
-        columns, size = nested(self.config, "data", "columns"), nested(self.config, "data", "dimensions")
-        if isinstance(columns, list) and len(columns) == size and all(isinstance(one, str) for one in columns):
-            return columns
-        return [f"x{index + 1}" for index in range(size)]
 
 
 def save(path: str | Path, module: Any) -> None:
@@ -163,28 +162,26 @@ def load_run(
     - `series`: what the run will be used on; handed to one's own function that makes the model.
     """
     folder = Path(folder)
-    if not (folder / "config.json").exists():
-        raise InputError(
-            f"{folder} holds no run: there is no config.json in it. Give the folder that mcfo fit wrote (--out)."
-        )
-    config = read_json(folder / "config.json")
-    if not (folder / "results.json").exists():
+    record = read_run(folder, metrics=False)
+    if record.ended is None:
         raise InputError(f"The run in {folder} has not ended. Go on with it: the same command and --resume.")
-    parts = _Parts.read(folder, config)
-    if series_list and series_list[0].observations.shape[1] != parts.dimensions:
+    if not record.seeds or record.dimensions is None:
+        raise InputError(f"{folder / 'config.json'} is damaged: seeds or dimensions are missing. Restore it.")
+    inputs = Inputs.of(record)
+    if series_list and series_list[0].observations.shape[1] != record.dimensions:
         raise InputError(
-            f"The model in {folder} was learned from {parts.dimensions} columns of values, but these data have "
+            f"The model in {folder} was learned from {record.dimensions} columns of values, but these data have "
             f"{series_list[0].observations.shape[1]}. Choose the columns (on the command line, --columns)."
         )
     given = 0 if not series_list or series_list[0].inputs is None else series_list[0].inputs.shape[-1]
-    if series_list and given != parts.inputs.size:
+    if series_list and given != inputs.size:
         raise InputError(
-            f"The model in {folder} reads {parts.inputs.size} inputs ({parts.inputs.text()}), but these data have "
-            f"{given}. Read them with mcfo.read_for_run(folder, file)."
+            f"The model in {folder} reads {inputs.size} inputs ({inputs.described()}), but these data have {given}. "
+            "Read them with mcfo.read_for_run(folder, file)."
         )
-    start = _start(folder, parts, model, proposal, like, list(series_list or []))
+    start = _start(record, inputs, model, proposal, like, list(series_list or []))
     for side, module in (("model", start.model), ("proposal", start.proposal)):
-        different = differences(describe(module, values=False), nested(config, side, "fields"))
+        different = differences(describe(module, values=False), nested(record.config, side, "fields"))
         if different:
             path, new, old = different[0]
             raise InputError(
@@ -192,67 +189,25 @@ def load_run(
                 "of the run."
             )
     arrays = read_arrays(folder / "model.npz")
-    likelihoods = _likelihoods(folder)
+    likelihoods = {result.seed: result.value("nll_per_step") for result in record.results}
     saved = []
-    for index, seed in enumerate(parts.seeds):
+    for index, seed in enumerate(record.seeds):
         try:
             of_seed = {name: array[index] for name, array in arrays.items()}
         except IndexError as error:
             raise InputError(
-                f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(parts.seeds)})."
+                f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(record.seeds)})."
             ) from error
         modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
-        saved.append(SavedSeed(seed, modules.model, modules.proposal, likelihoods.get(seed, math.inf), parts.inputs))
-    return SavedRun(config, saved)
-
-
-def _likelihoods(folder: Path) -> dict[int, float]:
-    """Return the NLL of each seed from results.json, without those that are not finite."""
-    seeds = nested(read_json(folder / "results.json"), "seeds")
-    likelihoods = {}
-    for one in seeds if isinstance(seeds, list) else []:
-        value, seed = nested(one, "evaluation", "nll_per_step"), nested(one, "seed")
-        if isinstance(value, int | float) and math.isfinite(value) and isinstance(seed, int):
-            likelihoods[seed] = float(value)
-    return likelihoods
-
-
-class _Parts(NamedTuple):
-    """The entries of config.json that loading needs; the file is not trusted."""
-
-    name: str
-    own_model: bool | None
-    own_proposal: bool
-    bootstrap: bool
-    options: dict[str, Any]
-    seeds: list[int]
-    dimensions: int
-    inputs: Inputs
-
-    @classmethod
-    def read(cls, folder: Path, config: dict[str, Any]) -> _Parts:
-        own = nested(config, "model", "own")
-        options = nested(config, "model", "options")
-        seeds = nested(config, "settings", "seeds")
-        dimensions = nested(config, "data", "dimensions")
-        whole = isinstance(seeds, list) and seeds and all(isinstance(seed, int) for seed in seeds)
-        if not whole or not isinstance(dimensions, int) or not 0 < dimensions <= _MOST_COLUMNS:
-            raise InputError(f"{folder / 'config.json'} is damaged: seeds or dimensions are missing. Restore it.")
-        return cls(
-            name=str(nested(config, "model", "name")),
-            own_model=own if isinstance(own, bool) else None,
-            own_proposal=nested(config, "proposal", "own") is True,
-            bootstrap=nested(config, "proposal", "class") == Bootstrap.__name__,
-            options=options if isinstance(options, dict) else {},
-            seeds=seeds,
-            dimensions=dimensions,
-            inputs=Inputs.from_config(config),
-        )
+        likelihood = likelihoods.get(seed)
+        nll = math.inf if likelihood is None else likelihood
+        saved.append(SavedSeed(seed, modules.model, modules.proposal, nll, inputs))
+    return SavedRun(record, saved)
 
 
 def _start(
-    folder: Path,
-    parts: _Parts,
+    record: RunRecord,
+    inputs: Inputs,
     model: str | None,
     proposal: str | None,
     like: tuple[Model, Proposal] | None,
@@ -261,24 +216,27 @@ def _start(
     """Build modules of the right structure; their arrays will be replaced."""
     if like is not None:
         return Start(*like, ())
-    if parts.own_model is None:
+    folder, config = record.folder, record.config
+    name, own = str(nested(config, "model", "name")), nested(config, "model", "own")
+    if not isinstance(own, bool):
         raise InputError(
-            f"The model in {folder} was built in Python ({parts.name}). Load it there: mcfo.load_run(folder, "
+            f"The model in {folder} was built in Python ({name}). Load it there: mcfo.load_run(folder, "
             "like=(model, proposal))."
         )
-    if parts.own_model and model is None:
-        raise InputError(f"{folder} holds a model of your own. Say where it is: --model path/to/{parts.name}.")
-    if parts.own_proposal and proposal is None:
+    if own and model is None:
+        raise InputError(f"{folder} holds a model of your own. Say where it is: --model path/to/{name}.")
+    if nested(config, "proposal", "own") is True and proposal is None:
         raise InputError(f"{folder} holds a proposal of your own. Say where it is: --proposal path/to/file.py:Name.")
     if model is not None:
         start = build_own(model, series_list, proposal)
     else:
-        check(parts.name, series_list, parts.options)
+        options = entries(nested(config, "model", "options"))
+        check(name, series_list, options)
         # Zeros and ones are values of every model of the catalogue.
-        values = np.tile(np.array([[1], [0], [1], [1]]), (1, parts.dimensions))
-        inputs = np.ones((len(values), parts.inputs.size)) if parts.inputs.size else None
-        series = Series.from_values(values, inputs=inputs)
-        start = build(parts.name, [series], parts.options, gaps=parts.inputs.unit is not None)
+        values = np.tile(np.array([[1], [0], [1], [1]]), (1, record.dimensions or 1))
+        driving = np.ones((len(values), inputs.size)) if inputs.size else None
+        start = build(name, [Series.from_values(values, inputs=driving)], options, gaps=inputs.unit is not None)
         if proposal is not None:
             start = start._replace(proposal=build_own_proposal(proposal, series_list))
-    return start._replace(proposal=Bootstrap()) if parts.bootstrap and proposal is None else start
+    prior = nested(config, "proposal", "class") == Bootstrap.__name__ and proposal is None
+    return start._replace(proposal=Bootstrap()) if prior else start

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -14,6 +15,7 @@ matplotlib.use("Agg")  # figures go into files, also where there is no screen
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.ticker import NullFormatter
 
 from mcfo.files import write_atomically
 
@@ -23,6 +25,7 @@ INCHES = 6.0
 PIXELS = 660
 """Width on paper and on a wide screen, where the letters then have the size of the text."""
 _DPI = 200
+_LEVELS = ("--", ":", (0, (1, 3)), "-.", (0, (5, 1)))
 
 STYLE: Any = {
     "font.size": 9,
@@ -54,17 +57,85 @@ def save_figure(figure: Any, path: Path) -> Path:
     return path
 
 
+class Figure(NamedTuple):
+    """A figure's file and what it shows."""
+
+    path: Path
+    caption: str
+
+
+class Line(NamedTuple):
+    """A curve of a chart. `band` is what lies around it, as (low, high); `bars` are its errors; `look` is for
+    matplotlib: a label, a marker, a style."""
+
+    x: Any
+    y: Any
+    color: str
+    band: tuple[Any, Any] | None = None
+    bars: Any = None
+    look: Mapping[str, Any] = {}
+
+
+class Chart(NamedTuple):
+    """One panel of a figure of curves. `levels` are horizontal lines by their labels; `log` names the logarithmic axes,
+    as in "xy". The title is a `formula` or plain text, in which a dollar sign of a file's name is a dollar sign."""
+
+    title: str
+    lines: Sequence[Line]
+    x_label: str = "step"
+    levels: Mapping[str, float] = {}
+    log: str = ""
+    y_range: tuple[float, float] | None = None
+    formula: bool = False
+
+
+def draw_chart(axis: Any, chart: Chart) -> None:
+    """Draws the curves of a chart, each with its band or its bars."""
+    for line in chart.lines:
+        look = {"lw": 1.3, **line.look}
+        if line.bars is None:
+            axis.plot(line.x, line.y, color=line.color, **look)
+        else:
+            axis.errorbar(line.x, line.y, line.bars, color=line.color, **look)
+        if line.band is not None:
+            axis.fill_between(line.x, *line.band, color=line.color, alpha=0.15, lw=0, zorder=1)
+    for (label, value), style in zip(chart.levels.items(), _LEVELS, strict=False):
+        axis.axhline(value, color=BLACK, lw=0.9, ls=style, label=label, zorder=0)
+    for name in chart.log:
+        getattr(axis, f"set_{name}scale")("log")
+    axis.xaxis.set_minor_formatter(NullFormatter())
+    axis.set_xlabel(chart.x_label)
+    axis.set_title(chart.title, parse_math=chart.formula)
+    if chart.y_range is not None:
+        axis.set_ylim(*chart.y_range)
+
+
+@styled
+def draw_charts(
+    path: Path, charts: Sequence[Chart], *, columns: int, width: float = 10.0, height: float = 2.6, **options: Any
+) -> Path:
+    """A PNG figure of panels in rows, under one legend; `options` are those of `plt.subplots`."""
+    rows = -(-len(charts) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(width, height * rows + 0.5), squeeze=False, **options)
+    for axis, chart in zip(axes.flat, charts, strict=False):
+        draw_chart(axis, chart)
+    for axis in axes.flat[len(charts) :]:
+        axis.remove()
+    legend_above(figure, axes.flat[: len(charts)], most=6)
+    return save_figure(figure, path)
+
+
 def stacked(panels: int, height: float, **options: Any) -> tuple[Any, np.ndarray]:
     """A figure with panels below each other, each of this height in inches."""
     figure, axes = plt.subplots(panels, 1, figsize=(INCHES, height * panels + 0.5), squeeze=False, **options)
     return figure, axes[:, 0]
 
 
-def legend_above(figure: Any, axes: Any) -> None:
+def legend_above(figure: Any, axes: Any, *, most: int = 4) -> None:
     """One legend over all panels, each entry once."""
     entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
     if entries:
-        figure.legend([*entries.values()], [*entries], loc="outside upper left", ncols=min(4, len(entries)))
+        figure.legend([*entries.values()], [*entries], loc="outside upper left", ncols=min(most, len(entries)))
 
 
 def set_title(axis: Any, title: str) -> None:

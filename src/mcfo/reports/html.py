@@ -41,11 +41,6 @@ class Report:
         """Lines to type as they are."""
         self._parts.append(f"<pre><code>{_whole_options(lines)}</code></pre>")
 
-    def findings(self, items: list[str]) -> None:
-        """A list of results, a sentence or two each."""
-        points = "\n".join(f"<li>{escape(item)}</li>" for item in items)
-        self._parts.append(f'<ul class="findings">\n{points}\n</ul>')
-
     def table(
         self,
         header: list[str],
@@ -90,19 +85,19 @@ class Report:
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
         )
 
-    def figure(self, path: Path, caption: str, *, alt: str, width: int | None = None) -> None:
+    def figure(self, path: Path, caption: str, *, alt: str | None = None, width: int | None = None) -> None:
         """A PNG figure, copied into the page.
 
         **Arguments:**
 
-        - `alt`: what it shows, for those who cannot see it.
+        - `alt`: what it shows, for those who cannot see it; by default the caption.
         - `width`: in pixels on a wide screen, so that its letters have the size of the text; else the whole width.
         """
         self._figures += 1
         data = base64.b64encode(path.read_bytes()).decode()
         limit = "" if width is None else f' style="max-width: {width}px"'
         self._parts.append(
-            f'<figure><img src="data:image/png;base64,{data}" alt="{escape(alt)}"{limit}>\n'
+            f'<figure><img src="data:image/png;base64,{data}" alt="{escape(alt or caption)}"{limit}>\n'
             f"<figcaption>Figure {self._figures}. {escape(caption)}</figcaption></figure>"
         )
 
@@ -172,7 +167,6 @@ p, ul, pre { max-width: 48rem; }
 .option { white-space: nowrap; }
 code { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: 0.92em; }
 pre { background: var(--band); padding: 0.6rem 0.9rem; white-space: pre-wrap; overflow-wrap: anywhere; }
-.findings li { margin: 0.45rem 0; }
 .warning { background: var(--warn-page); color: var(--warn); border-left: 4px solid currentColor;
   padding: 0.6rem 0.9rem; }
 .wide { overflow-x: auto; margin: 0 0 1.5rem; }
@@ -180,13 +174,14 @@ details { margin: 0.75rem 0; }
 details > summary { cursor: pointer; color: var(--accent); }
 table { border-collapse: collapse; font-size: 0.86rem; font-variant-numeric: tabular-nums; }
 .caption { color: var(--soft); font-size: 0.9rem; margin: 1.25rem 0 0.4rem; }
-th, td { padding: 0.28rem 0.65rem; text-align: left; white-space: nowrap; border-bottom: 1px solid var(--line); }
+th, td { padding: 0.28rem 0.65rem; text-align: left; border-bottom: 1px solid var(--line); }
+th, .number { white-space: nowrap; }
 th { border-bottom: 2px solid var(--soft); }
 .number { text-align: right; }
 @media (max-width: 40rem) {
   table { font-size: 0.82rem; }
   th, td { padding: 0.28rem 0.4rem; }
-  td:not(.number) { white-space: normal; min-width: 6.5rem; }
+  td:not(.number) { min-width: 6.5rem; }
 }
 tbody tr:nth-child(even) { background: var(--band); }
 td strong { color: var(--accent); }

@@ -187,21 +187,18 @@ def add_check_figures(report: Report, checks: Checks, figures: Path) -> None:
         draw_residuals(figures / "residuals.png", checks.residuals, checks.columns),
         "Residuals of the first series, their autocorrelation over all series and their quantiles against the normal "
         "ones. Gray: where 95 of 100 would lie, one by one, if the model were right.",
-        alt="Residuals over time, autocorrelations and QQ plot of each column.",
         width=PIXELS,
     )
     report.figure(
         draw_paths(figures / "simulated.png", checks.values[0][:, 0], checks.paths[:, :, 0], checks.columns[0]),
         f"The first series of {checks.columns[0]}, and simulated ones of the same length on the same scale. Could you "
         "tell which is which?",
-        alt="The data above three simulated series.",
         width=PIXELS,
     )
     report.figure(
         draw_statistics(figures / "statistics.png", checks.observed[:, 0], checks.simulated[:, :, 0]),
         f"Statistics of {checks.columns[0]}: of {counted(len(checks.simulated), 'data set')} that the learned model "
         "generated with the lengths and gaps of the data (bars), and of the data (line), which should lie among them.",
-        alt="Histograms of statistics of simulated data, with the data's own value in each.",
         width=PIXELS,
     )
     with report.details("The numbers behind these figures"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePath
 
 from mcfo.data.run_record import RunRecord, number, read_run, text, whole
@@ -21,7 +23,7 @@ from mcfo.reports.formatting import (
     shortened,
 )
 from mcfo.reports.html import Report
-from mcfo.reports.parameters import add_other_arrays, add_parameters, count_learned, is_fixed
+from mcfo.reports.parameters import add_other_arrays, add_parameters, count_learned, is_fixed, model_rows
 from mcfo.reports.predictive import (
     Checks,
     add_check_figures,
@@ -38,6 +40,17 @@ _SELECTED = {
     "best": "those with the lowest NLL on the validation data",
     "last": "those of the last step",
 }
+_FEW = 4
+"""Parameters that the summary can name."""
+_RESULTS = {
+    "NLL per step": ("nll_per_step", 4), "exact NLL": ("exact_nll_per_step", 4), "log evidence": ("log_evidence", 1),
+    "ESS": ("ess", 1), "lowest ESS": ("ess_min", 1), "RMSE": ("prediction_rmse", 4), "collapsed": ("collapsed", 0),
+}  # fmt: skip
+_PROGRESS = {
+    "bound per step": ("log_evidence_per_step", 4), "validation NLL per step": ("validation_nll_per_step", 4),
+    "ESS": ("ess", 1), "skipped": ("skipped", 0), "seconds": ("seconds", 1),
+}  # fmt: skip
+"""Columns of the tables of results and of where a run stands: the name of a number, and its decimals."""
 
 
 def write_run_report(folder: Path) -> Path:
@@ -88,7 +101,7 @@ def _page(run: RunRecord, checks: Checks | None, figures: Path) -> Report:
     else:
         report.text("There is nothing to draw: metrics.jsonl holds no numbers yet.")
     for figure in drawn:
-        report.figure(figure.path, figure.caption, alt=figure.alt, width=PIXELS)
+        report.figure(figure.path, figure.caption, width=PIXELS)
     _add_origin(report, run)
     return report
 
@@ -108,6 +121,7 @@ def _answer(run: RunRecord, checks: Checks | None, warnings: int) -> str:
     sentences = []
     if run.ended is None:
         sentences.append(_end(run))
+    sentences.append(_learned(run))
     if checks is not None:
         sentences.append(forecast_summary(checks))
     if run.results:
@@ -116,6 +130,14 @@ def _answer(run: RunRecord, checks: Checks | None, warnings: int) -> str:
         which = "it" if warnings == 1 else "them"
         sentences.append(f"{counted(warnings, 'warning')} below: read {which} before you use these numbers.")
     return " ".join(sentence for sentence in sentences if sentence)
+
+
+def _learned(run: RunRecord) -> str:
+    """The parameters of a model that has few."""
+    _, rows = model_rows(run)
+    shown = [f"{row[0]} {' ± '.join(row[1:3])}" for row in rows]
+    over = ", mean ± spread over the seeds" if len(run.results) > 1 else ""
+    return f"Learned{over}: {listed(shown)}." if 0 < len(shown) <= _FEW else ""
 
 
 def _end(run: RunRecord) -> str:
@@ -160,39 +182,34 @@ def _evaluated_on(run: RunRecord) -> str:
 
 
 def _add_results(report: Report, run: RunRecord) -> None:
-    columns = {
-        "NLL per step": ("nll_per_step", 4),
-        "exact NLL": ("exact_nll_per_step", 4),
-        "log evidence": ("log_evidence", 1),
-        "ESS": ("ess", 1),
-        "lowest ESS": ("ess_min", 1),
-        "RMSE": ("prediction_rmse", 4),
-        "collapsed": ("collapsed", 0),
-    }
-    present = {
-        title: column
-        for title, column in columns.items()
-        if any(result.value(column[0]) is not None for result in run.results)
-    }
     stepped = any(result.best_step is not None for result in run.results)
     best = run.best if len(run.results) > 1 else None
-    rows, marked = [], set()
-    for index, result in enumerate(run.results):
+    header, rows = _numbers(_RESULTS, [result.value for result in run.results])
+    for row, result in zip(rows, run.results, strict=True):
         step = [MISSING if result.best_step is None else str(result.best_step)] if stepped else []
-        numbers = [fixed(result.value(name), decimals) for name, decimals in present.values()]
-        rows.append([str(result.seed), *numbers, str(result.skipped), *step])
-        if result is best:
-            marked = {(index, column) for column in range(len(rows[-1]))}
+        row[:] = [str(result.seed), *row, str(result.skipped), *step]
+    marked = {(run.results.index(best), column) for column in range(len(rows[0]))} if best else set()
     selected = _SELECTED.get(str(nested(run.ended, "selected")), "those at the end of the run")
     bold = " Bold: the lowest NLL." if best else ""
-    predicted = " RMSE: of the forecast one step ahead, over all columns." if "RMSE" in present else ""
+    predicted = " RMSE: of the forecast one step ahead, over all columns." if "RMSE" in header else ""
     report.table(
-        ["seed", *present, "skipped", *(["best step"] if stepped else [])],
+        ["seed", *header, "skipped", *(["best step"] if stepped else [])],
         rows,
         caption=f"Evaluation on the {_evaluated_on(run)}{_evaluation_size(run)}. Parameters: {selected}. Likelihoods "
         f"in nats; ESS: effective sample size, mean over the steps.{predicted} Skipped: updates not made.{bold}",
         marked=marked,
     )
+
+
+def _numbers(
+    columns: dict[str, tuple[str, int]], values: list[Callable[[str], float | None]]
+) -> tuple[list[str], list[list[str]]]:
+    """Titles of the columns that hold a number anywhere, and the rows; a column is a name and its decimals."""
+    present = {
+        title: column for title, column in columns.items() if any(value(column[0]) is not None for value in values)
+    }
+    rows = [[fixed(value(name), decimals) for name, decimals in present.values()] for value in values]
+    return list(present), rows
 
 
 def _evaluation_size(run: RunRecord) -> str:
@@ -203,24 +220,11 @@ def _evaluation_size(run: RunRecord) -> str:
 
 
 def _add_progress(report: Report, run: RunRecord) -> None:
-    columns = {
-        "bound per step": ("log_evidence_per_step", 4),
-        "validation NLL per step": ("validation_nll_per_step", 4),
-        "ESS": ("ess", 1),
-        "skipped": ("skipped", 0),
-        "seconds": ("seconds", 1),
-    }
-    present = {title: column for title, column in columns.items() if run.curve(column[0])}
-    rows = [
-        [
-            str(seed),
-            str(lines[-1]["step"]),
-            *(fixed(run.last(seed, name), decimals) for name, decimals in present.values()),
-        ]
-        for seed, lines in run.lines.items()
-    ]
+    header, rows = _numbers(_PROGRESS, [partial(run.last, seed) for seed in run.lines])
+    for row, (seed, lines) in zip(rows, run.lines.items(), strict=True):
+        row[:] = [str(seed), str(lines[-1]["step"]), *row]
     of = "" if run.particles is None else f" (K = {run.particles})"
-    report.table(["seed", "step", *present], rows, caption=f"The last value of each metric{of}. Likelihoods in nats.")
+    report.table(["seed", "step", *header], rows, caption=f"The last value of each metric{of}. Likelihoods in nats.")
 
 
 def _add_origin(report: Report, run: RunRecord) -> None:

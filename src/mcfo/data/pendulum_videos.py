@@ -1,5 +1,4 @@
-"""Videos of a pendulum, as in the paper's second experiment: simulated, rendered, drawn as binary frames; and how much
-of its motion, which no frame shows, a prediction foresees."""
+"""Videos of a pendulum, as in the paper's second experiment: simulated, rendered, drawn as binary frames."""
 
 from __future__ import annotations
 
@@ -173,26 +172,3 @@ def _area_shares(pixels: int, half_extent: float) -> np.ndarray:
 
 
 _RENDERERS: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {"capsule": _capsule, "gym": _gym}
-
-
-_CENTERS = (np.arange(SIZE) + 0.5) / SIZE * 2 - 1
-
-
-def angles_of(frames: np.ndarray) -> np.ndarray:
-    """The angle at which each frame, a row of pixels, shows the rod: that of its center of mass."""
-    frames = np.asarray(frames, np.float64).reshape(*frames.shape[:-1], SIZE, SIZE)
-    across, down = (frames @ _CENTERS).sum(-1), (_CENTERS @ frames).sum(-1)
-    return np.arctan2(-across, -down)
-
-
-def motion_foreseen(predicted: np.ndarray, angles: np.ndarray, speeds: np.ndarray) -> float:
-    """Σ d̂ d / Σ d²: d, how far the simulator expects the rod to turn until the next frame, and d̂, how far it turns
-    from where it is to where the prediction shows it. One for whoever knows the speed, zero for a frame that stays.
-
-    **Arguments:**
-
-    - `predicted`: frames of frames 2 to T, (videos, later, pixels); `angles`, `speeds`: (videos, frames).
-    """
-    expected = (expected_angles(angles, speeds) - angles)[:, :-1]
-    turned = np.angle(np.exp(1j * (angles_of(predicted) - angles[:, :-1])))
-    return float(np.sum(turned * expected) / np.sum(expected**2))

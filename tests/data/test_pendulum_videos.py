@@ -8,9 +8,9 @@ import pytest
 from typer.testing import CliRunner
 
 from mcfo.cli.main import app
+from mcfo.data.pendulum_videos import View, simulate_pendulum
 from mcfo.data.tables import read_series
 from mcfo.errors import InputError
-from mcfo.experiments.pendulum_videos import View, simulate_pendulum
 from support.means import assert_mean
 
 
