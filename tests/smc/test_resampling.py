@@ -45,7 +45,7 @@ def test_wrong_copies_are_noticed(scheme):
     log_weights = random_log_weights(7, key=jax.random.key(0))
     wrong = normalize(log_weights.at[jnp.argmax(log_weights)].add(-0.1))[0]
     keys = jax.random.split(jax.random.key(1), 20_000)
-    copies = jax.vmap(lambda key: jnp.bincount(scheme(wrong, key=key), length=7))(keys)
+    copies = jax.jit(jax.vmap(lambda key: jnp.bincount(scheme(wrong, key=key), length=7)))(keys)
     with pytest.raises(AssertionError):
         assert_mean(copies, 7 * jnp.exp(log_weights))
 

@@ -5,10 +5,16 @@ import subprocess
 import sys
 
 
-def with_flag(flags: str, flag: str) -> str:
-    """Add a flag of XLA if this jaxlib knows it: at one that it does not know, XLA ends the process."""
-    if flag in flags or "PYTEST_XDIST_WORKER" in os.environ:
+def with_flags(flags: str, *added: str) -> str:
+    """Add those flags of XLA that this jaxlib knows: at one that it does not know, XLA ends the process."""
+    wanted = [flag for flag in added if flag.split("=")[0] not in flags]
+    if not wanted or "PYTEST_XDIST_WORKER" in os.environ:
         return flags
+    if _starts(all_wanted := " ".join([flags, *wanted])):
+        return all_wanted
+    return " ".join([flags, *(flag for flag in wanted if _starts(f"{flags} {flag}"))])
+
+
+def _starts(flags: str) -> bool:
     start = [sys.executable, "-c", "import jax; jax.devices()"]
-    known = subprocess.run(start, env={**os.environ, "XLA_FLAGS": f"{flags} {flag}"}, capture_output=True)
-    return flags if known.returncode else f"{flags} {flag}"
+    return subprocess.run(start, env={**os.environ, "XLA_FLAGS": flags}, capture_output=True).returncode == 0
