@@ -1,5 +1,6 @@
 """`mcfo filter`, `mcfo smooth`, `mcfo forecast`: a learned model applied to the series in a file."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -162,7 +163,7 @@ def open_run(
     - `outputs`: refused before the run is loaded where the series cannot be written so.
     """
     from mcfo.data.run_columns import read_for_run
-    from mcfo.inference.datasets import NamedSeries
+    from mcfo.inference.datasets import named_series
     from mcfo.learning.saved_runs import load_run
 
     table = read_for_run(run, data, **columns) if table is None else table
@@ -170,12 +171,9 @@ def open_run(
         if name not in table.names:
             raise InputError(f"{data} has no series {name!r}. {nearest(name, table.names)}")
     indices = [index for index, name in enumerate(table.names) if only is None or name in only]
-    chosen = NamedSeries(
-        [table.series_list[index] for index in indices],
-        [table.names[index] for index in indices],
-        table.columns,
-        None if table.moments is None else [table.moments[index] for index in indices],
-    )
+    for note in table.notes:
+        print(note, file=sys.stderr)
+    chosen = named_series(table).choose(indices)
     if outputs is not None and outputs.midi and len(indices) > 1:
         raise InputError(
             f"--midi is for one piece, but there are {len(indices)}. Choose one: --only {chosen.names[0]}."
@@ -273,15 +271,15 @@ def _forecast(
     console, chosen = Console(), applied.chosen
     known = applied.saved.inputs
     coming = read_future(future, applied.run, known)
-    inputs = [coming_inputs(known, steps, coming, name) for name in chosen.names]
+    dates = chosen.coming(steps) or [None] * len(chosen.names)
+    both = zip(chosen.names, dates, strict=True)
+    inputs = [coming_inputs(known, steps, coming, name, next_dates) for name, next_dates in both]
     # Padded to one length, so that one program serves all series; each has inputs of its own.
     longest = max(series.steps for series in chosen.series_list)
     results = []
     with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
         for index in track(range(len(inputs)), "Forecasting", console=console, transient=True):
-            one = chosen._replace(
-                series_list=[chosen.series_list[index].pad(longest)], names=[chosen.names[index]], moments=None
-            )
+            one = chosen.choose([index])._replace(series_list=[chosen.series_list[index].pad(longest)])
             result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
             # Only a NetCDF file has room for all draws; one is drawn or heard.
             results.append(result if outputs.ends_in(".nc") else result.isel(particle=slice(0, 1)))
@@ -299,7 +297,7 @@ def _forecast(
                 (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
     if outputs.plot is not None:
         with written("Figure", outputs.plot, "--plot", console):
-            draw_forecasts(outputs.plot, dataset, past, applied.table.image)
+            draw_forecasts(outputs.plot, dataset, past, applied.table.image, chosen.moments)
     for path in outputs.midi:
         with written("Music", path, "--midi", console):
             # What is missing is silent.

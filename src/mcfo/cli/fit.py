@@ -40,6 +40,12 @@ def fit(
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
     inputs: opt.InputColumns = None,
+    calendar: Annotated[
+        str | None,
+        opt.data(
+            "Inputs made from the dates, separated by commas: month, weekday, and files of holidays, one date a line."
+        ),
+    ] = None,
     irregular: Annotated[
         str,
         opt.data(
@@ -132,7 +138,7 @@ def fit(
 
             use_every_core(devices)
             asked = table_columns(columns, series, time, inputs=inputs)
-            table, held_out = _read_data(data, validation, holdout, asked, irregular, None if own else model)
+            table, held_out = _read_data(data, validation, holdout, asked, irregular, calendar, None if own else model)
             gaps = table.unit is not None
             rules, usual_rates = _defaults(model, own)
             # A rule over whole paths cannot be cut into windows.
@@ -154,8 +160,10 @@ def fit(
                     "columns": None if data.suffix.lower() == ".npz" else table.columns,
                     "series_column": series,
                     "time_column": time,
-                    "inputs": table.inputs or ([] if gaps else None),
+                    "inputs": table.inputs or ([] if gaps or table.calendar else None),
                     "unit": table.unit,
+                    "calendar": None if table.calendar is None else table.calendar.as_data(),
+                    "irregular": "rows" if irregular == "rows" else None,
                     "image": None if table.image is None else list(table.image),
                     "validation": None if validation is None else str(validation),
                 },
@@ -174,7 +182,13 @@ def fit(
 
 
 def _read_data(
-    data: Path, validation: Path | None, holdout: float, columns: dict[str, Any], irregular: str, model: str | None
+    data: Path,
+    validation: Path | None,
+    holdout: float,
+    columns: dict[str, Any],
+    irregular: str,
+    calendar: str | None,
+    model: str | None,
 ) -> tuple[Any, list | None]:
     """The table to learn from, and the series that are held out; `model` is one of the catalogue."""
     from mcfo.catalogue.registry import entry
@@ -184,13 +198,17 @@ def _read_data(
 
     able = model is not None and entry(model).gaps
     table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)
-    if note:
-        print(note)
+    if calendar is not None:
+        table = table.with_calendar(calendar)
+    for one in (*table.notes, *([note] if note else [])):
+        print(one)
     series_list = table.series_list
     if validation is not None:
         if holdout:
             fail("--holdout and --validation both name held-out series. Give one of them.")
         held_out = read_series(validation, **columns, defaults=DefaultColumns(table.columns))
+        held_out = held_out if irregular == "rows" or table.unit is not None else held_out.on_grid()
+        held_out = held_out if table.calendar is None else held_out.with_calendar(table.calendar)
         return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).series_list
     if not holdout:
         return table, None

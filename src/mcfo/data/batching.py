@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from mcfo.data.tables import series_of
 from mcfo.errors import InputError
 from mcfo.series import Series, stack, with_ids
 
@@ -23,7 +24,7 @@ _WORTH = 2000
 
 
 def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: int = 1) -> Buckets:
-    """Return series as padded batches, from a list or one series; batches are returned unchanged.
+    """Return series as padded batches, from whatever holds series; batches are returned unchanged.
 
     **Arguments:**
 
@@ -31,6 +32,7 @@ def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: 
     - `batch`: the least number of series in each bucket.
     - `multiple`: a divisor of the number of series in each bucket but the last.
     """
+    data = series_of(data)
     series_list = [data] if isinstance(data, Series) else list(data)
     for index, one in enumerate(series_list):
         if not isinstance(one, Series):

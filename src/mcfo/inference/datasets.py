@@ -14,7 +14,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mcfo.data.tables import Table, read_series
+from mcfo.data.frame_forms import FrameForm
+from mcfo.data.frequencies import Frequency
+from mcfo.data.run_columns import NO_INPUTS, Coming, Inputs
+from mcfo.data.tables import Table, table_of
 from mcfo.inference.quantiles import Summary, check_levels
 from mcfo.series import Series, stack
 from mcfo.smc.trace import Record
@@ -68,20 +71,44 @@ class Draws(eqx.Module):
 
 
 class NamedSeries(NamedTuple):
-    """Series with their names, the names of their columns, and the date or time of each step if that is known."""
+    """Series with their names and the names of their columns.
+
+    - `moments`, `frequency`: the date or time of each step and how they continue, if that is known.
+    - `form`: the form of the data frame that they come from.
+    - `inputs`: what their inputs are.
+    """
 
     series_list: list[Series]
     names: list[str]
     columns: list[str]
     moments: list[np.ndarray] | None = None
+    frequency: Frequency | None = None
+    form: FrameForm | None = None
+    inputs: Inputs = NO_INPUTS
+
+    def choose(self, indices: Sequence[int]) -> NamedSeries:
+        """Return some of the series."""
+        return self._replace(
+            series_list=[self.series_list[index] for index in indices],
+            names=[self.names[index] for index in indices],
+            moments=None if self.moments is None else [self.moments[index] for index in indices],
+        )
+
+    def coming(self, steps: int) -> list[Coming] | None:
+        """Return the times of the next steps of each series; None if times are unknown."""
+        if self.moments is None or self.frequency is None:
+            return None
+        return [Coming(self.frequency.after(one[-1], steps), self.frequency, self.form) for one in self.moments]
 
 
 def named_series(data: Any) -> NamedSeries:
-    """Return named series from a file, a table, one series, several series or an array."""
-    if isinstance(data, str | Path):
-        data = read_series(Path(data))
-    if isinstance(data, Table | NamedSeries):
-        return NamedSeries(list(data.series_list), list(data.names), list(data.columns), data.moments)
+    """Return named series from a file, a table, a data frame, one series, several series or an array."""
+    if isinstance(data, NamedSeries):
+        return data
+    table = table_of(data)
+    if isinstance(table, Table):
+        named = NamedSeries(list(table.series_list), list(table.names), list(table.columns), table.moments)
+        return named._replace(frequency=table.frequency, form=table.form, inputs=Inputs.from_table(table))
     if isinstance(data, Series):
         data = [data] if data.observations.ndim == 2 else _unstacked(data)
     elif not (isinstance(data, list | tuple) and data and all(isinstance(one, Series) for one in data)):
@@ -124,14 +151,19 @@ def dataset_of(
             arrays = {**_without_padding(arrays, length), "observation": series.values()}
         results.append(arrays)
         lengths.append(length)
+    moments = data.moments
+    if future:
+        coming = data.coming(len(results[0]["observation_mean"]))
+        moments = None if coming is None else [one.moments for one in coming]
+    form = {} if data.form is None else {"frame": data.form.to_json()}
     return build_dataset(
         results,
         series=data.names,
         columns=data.columns,
         levels=check_levels(levels),
         lengths=lengths,
-        attributes={"kind": kind, **about},
-        moments=None if future else data.moments,
+        attributes={"kind": kind, **about, **form},
+        moments=moments,
     )
 
 

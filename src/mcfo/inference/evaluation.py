@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -85,7 +84,7 @@ def evaluation_sampler(particles: int) -> SMC:
 def evaluate(
     model: Model,
     proposal: Proposal,
-    data: Series | Sequence[Series],
+    data: Any,
     *,
     particles: int = 500,
     predictions: bool = True,

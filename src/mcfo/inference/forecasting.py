@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from mcfo.inference.datasets import Progress, dataset_of, named_series
+from mcfo.data.run_columns import complete_inputs
+from mcfo.inference.datasets import NamedSeries, Progress, dataset_of, named_series
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, Path, simulate_from_memory
 from mcfo.proposals.base import Proposal
-from mcfo.series import Series
+from mcfo.series import Series, with_ids
 from mcfo.smc.filter import SMC
 from mcfo.smc.resampling import systematic_indices
 from mcfo.smc.weights import uniform_log_weights
@@ -118,10 +120,14 @@ def forecast(
     **Arguments:**
 
     - `draws`: the number of paths.
-    - `inputs`: the coming inputs, (steps, inputs), for a model that takes them.
+    - `inputs`: the coming inputs, (steps, inputs), for a model that takes them. Those that the data's dates tell, the
+      calendar and the time between steps, may be left out.
     - `data`, `particles`, `levels`, `seed`: as in `filter`.
     """
     several = jnp.asarray(check_levels(levels), float)
+    named = named_series(data)
+    ids = [int(series.series_id) for series in with_ids(named.series_list)]
+    driven = dict(zip(ids, _coming_inputs(named, steps, inputs), strict=True))
 
     def one(series: Series) -> dict[str, Any]:
         result = forecast_series(
@@ -131,13 +137,22 @@ def forecast(
             steps=steps,
             sampler=SMC(particles),
             draws=draws,
-            inputs=inputs,
+            inputs=driven[int(series.series_id)],
             key=jax.random.key(seed),
         )
         return future_arrays(result, several)
 
     about = {"particles": particles, "seed": seed}
-    return dataset_of("forecast", named_series(data), one, levels, about, progress, future=True)
+    return dataset_of("forecast", named, one, levels, about, progress, future=True)
+
+
+def _coming_inputs(data: NamedSeries, steps: int, inputs: Any) -> list[Any]:
+    """Return the coming inputs of each series, with those that its dates tell."""
+    known, rows = data.inputs, None if inputs is None else np.asarray(inputs, float)
+    if known.size == len(known.names) or (rows is not None and rows.shape[-1] == known.size):
+        return [inputs] * len(data.names)
+    coming = data.coming(steps) or [None] * len(data.names)
+    return [complete_inputs(known, rows, steps, one) for one in coming]
 
 
 def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:

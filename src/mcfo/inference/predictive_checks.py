@@ -46,7 +46,7 @@ class Checks(NamedTuple):
 def predictive_checks(
     model: Model,
     proposal: Proposal,
-    data: Series | Sequence[Series],
+    data: Any,
     *,
     particles: int = 500,
     draws: int = 500,

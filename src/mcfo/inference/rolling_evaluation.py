@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -91,7 +90,7 @@ class RollingEvaluation(NamedTuple):
 def evaluate_rolling(
     model: Model,
     proposal: Proposal,
-    data: Series | Sequence[Series],
+    data: Any,
     *,
     horizon: int = 1,
     first: int = 1,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,7 +18,6 @@ from mcfo.learning.watchdog import Watchdog
 from mcfo.models.base import Model
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
-from mcfo.series import Series
 
 _Model = TypeVar("_Model", bound=Model)
 _Proposal = TypeVar("_Proposal", bound=Proposal)
@@ -30,10 +29,10 @@ CHECKPOINT_SECONDS = 10.0
 def fit(
     model: _Model,
     proposal: _Proposal,
-    data: Series | Sequence[Series],
+    data: Any,
     *,
     objective: Objective,
-    validation: Series | Sequence[Series] | None = None,
+    validation: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
     watch: Callable[[Any, Any], Mapping[str, Any]] | None = None,
@@ -51,8 +50,8 @@ def fit(
 
     **Arguments:**
 
-    - `data`: series of any lengths, as a list or as a batch of [`stack`][]. A list is batched by similar lengths where
-      that saves much padding.
+    - `data`: series of any lengths, as a list or as a batch of [`stack`][], or a file, a table or a data frame as
+      [`read_series`][] takes them. A list is batched by similar lengths where that saves much padding.
     - `validation`: held-out series; they select the best parameters and decide on early stopping.
     - `out`: a folder for configuration, metrics, checkpoints and results; without it nothing is written.
     - `resume`: resume the run in that folder, or start it if there is none.

@@ -195,7 +195,7 @@ def differences(new: Any, old: Any, path: str = "") -> list[tuple[str, Any, Any]
     return [] if new == old else [(path, new, old)]
 
 
-_OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit")
+_OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit", "calendar", "irregular")
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
@@ -207,6 +207,7 @@ def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
     - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
       (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of images),
       "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
+      "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever its date),
       "command".
     """
     modules, objective = trainer.modules, trainer.objective

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -25,7 +25,6 @@ from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.step import State, build_chunk, compiled, map_over_seeds
 from mcfo.objectives.objective import Objective
-from mcfo.series import Series
 from mcfo.smc.compatibility import check_arguments
 from mcfo.smc.pimh import PIMH
 
@@ -48,8 +47,8 @@ class Trainer:
         self,
         objective: Objective,
         modules: Modules,
-        data: Series | Sequence[Series],
-        validation: Series | Sequence[Series] | None,
+        data: Any,
+        validation: Any,
         settings: Settings,
         watch: Callable[[Any, Any], Mapping[str, Any]] | None = None,
     ):
