@@ -27,6 +27,7 @@ LAYERS = [
     "proposals",
     "catalogue",
     "kalman",
+    "forward_algorithm",
     "smc",
     "resampling",
     "gradients",

@@ -64,15 +64,17 @@ class Covariance(eqx.Module):
     @property
     def factor(self) -> Float[Array, "size size"]:
         """L."""
-        factor = jnp.diag(jnp.exp(self.log_diagonal))
+        # Covariances of several regimes are stacked, with axes in front.
+        factor = jnp.eye(self.size) * jnp.exp(self.log_diagonal)[..., None]
         if self.below is None:
             return factor
-        return factor.at[jnp.tril_indices(self.size, -1)].set(self.below)
+        rows, columns = jnp.tril_indices(self.size, -1)
+        return factor.at[..., rows, columns].set(self.below)
 
     @property
     def matrix(self) -> Float[Array, "size size"]:
         """Σ = L Lᵀ."""
-        return self.factor @ self.factor.T
+        return self.factor @ self.factor.mT
 
     @property
     def standard_deviation(self) -> Float[Array, " size"]:
@@ -84,8 +86,8 @@ class Covariance(eqx.Module):
         """Σ_ij / (σ_i σ_j); None for a diagonal covariance."""
         if self.below is None:
             return None
-        scaled = self.factor / self.standard_deviation[:, None]
-        return scaled @ scaled.T
+        scaled = self.factor / self.standard_deviation[..., None]
+        return scaled @ scaled.mT
 
     def gaussian(self, mean: Float[Array, " size"]) -> Distribution:
         """N(mean, Σ)."""

@@ -152,7 +152,8 @@ def _rolling_step(
         observation = emission.sample(observation_key)
         log_density = observed_log_prob(emission, target.observation, target.observed)
         below = probability_below(emission, target.observation, uniform)
-        return model.advance(memory, latent, observation), observation, log_density, below
+        later = model.update(memory, latent, observation, None, target.inputs)
+        return later, observation, log_density, below
 
     count = len(jax.tree.leaves(sources)[0])
     memories, observations, log_densities, below = jax.vmap(one)(sources, *jax.random.split(of_draws, (2, count)))
