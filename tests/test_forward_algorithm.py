@@ -157,7 +157,7 @@ def test_the_stationary_distribution_is_stationary():
 class Sticky(MarkovModel):
     """A user's own: numpyro's distributions, and an emission that reads the last state too."""
 
-    states = 2
+    finite_states = 2
 
     def initial(self, memory, inputs):
         return dist.Categorical(jnp.asarray([0.3, 0.7]))
@@ -182,7 +182,7 @@ def test_a_model_of_ones_own_is_exact_too():
 
 
 def test_other_models_are_refused():
-    with pytest.raises(TypeError, match="finitely many `states`, but got LinearGaussian"):
+    with pytest.raises(TypeError, match="whose `finite_states` are known, but got LinearGaussian"):
         forward_filter(LinearGaussian.scalar(0.9, 1.0), Series.from_values([1.0, 2.0]))
     with pytest.raises(TypeError, match="One Series is wanted"):
         forward_filter(hidden_markov(), stack([gappy(hidden_markov())]))

@@ -1,8 +1,9 @@
 """The exact answers for models with finitely many states: likelihood, filter, smoother, best path, forecasts.
 
-They serve any `MarkovModel` whose latent is one of 0, ..., K - 1 and which says so by its `states`, also one of the
-user's own: all probabilities are those of its own `initial`, `transition` and `emission`. Computed in logarithms, in
-K² T; missing values are integrated out, dimension by dimension; padded steps do not exist. Rabiner (1989).
+They serve any `MarkovModel` whose latent is one of 0, ..., K - 1 and which says so by its `finite_states`, also one of
+the user's own: all probabilities are those of its own `initial`, `transition` and `emission`. They are computed in
+logarithms, in K² T; missing values are integrated out, dimension by dimension; padded steps do not exist.
+Rabiner (1989).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Trellis(eqx.Module):
 
 def is_finite(model: Any) -> bool:
     """Whether the forward algorithm is exact for this model."""
-    return isinstance(model, MarkovModel) and model.states is not None
+    return isinstance(model, MarkovModel) and model.finite_states is not None
 
 
 def forward_filter(model: Model, series: Series) -> ForwardPass:
@@ -77,7 +78,7 @@ def trellis(model: Model, series: Series) -> Trellis:
 def _trellis(model: Model, series: Series) -> Trellis:
     clean = series.sanitized()
     frames = clean.frames(None)
-    count = model.states
+    count = model.finite_states
     states = jnp.arange(count, dtype=jnp.int32)
     start = jax.tree.map(lambda array: array[0], frames)
     later = jax.tree.map(lambda array: array[1:], frames)
@@ -234,7 +235,7 @@ def predictive(model: Model, series: Series, steps: int, inputs: Any = None) -> 
 @eqx.filter_jit
 def predictive_from(model: Model, log_states: Float[Array, " states"], steps: int, inputs: Any = None) -> Predictive:
     """The predictive distributions of the `steps` steps after one with these probabilities of the states."""
-    states = jnp.arange(model.states, dtype=jnp.int32)
+    states = jnp.arange(model.finite_states, dtype=jnp.int32)
 
     def step(log_states: Array, now: Inputs) -> tuple[Array, tuple[Array, Any]]:
         log_transition = jax.vmap(lambda last: jax.vmap(lambda k: log_prob(model.transition(last, now), k))(states))
@@ -259,7 +260,7 @@ def _log_sum(values: Array, axis: Any) -> Array:
 def _check(model: Any, series: Any) -> None:
     if not is_finite(model):
         raise TypeError(
-            f"The forward algorithm is exact for a MarkovModel with finitely many `states`, but got "
+            f"The forward algorithm is exact for a MarkovModel whose `finite_states` are known, but got "
             f"{type(model).__name__}. Use SMC."
         )
     if not isinstance(series, Series) or series.observations.ndim != 2:

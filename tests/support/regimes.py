@@ -58,12 +58,12 @@ def all_paths(count, steps):
 def enumerated(model, series):
     """Every path of a hidden Markov model, from its probabilities and its emission's parameters."""
     values = series.values()
-    return Paths(all_paths(model.states, len(values)), _log_joint(model, values))
+    return Paths(all_paths(model.finite_states, len(values)), _log_joint(model, values))
 
 
 @eqx.filter_jit
 def _log_joint(model, values):
-    paths = all_paths(model.states, len(values))
+    paths = all_paths(model.finite_states, len(values))
     log_a, log_pi = jnp.log(model.chain.transition_probabilities), jnp.log(model.chain.initial_probabilities)
     known = ~jnp.isnan(values)
     filled = jnp.where(known, values, 0.0)[:, None]

@@ -104,6 +104,7 @@ def dataset_of(
     progress: Progress,
     *,
     future: bool = False,
+    latent_names: Sequence[str] | None = None,
 ) -> xarray.Dataset:
     """Apply `compute` to each series and collect the arrays that it returns.
 
@@ -112,6 +113,7 @@ def dataset_of(
     - `kind`: what was done, for the attributes.
     - `about`: further attributes.
     - `future`: whether the arrays are about steps after the end of a series.
+    - `latent_names`: the names of the states; by default z1, z2, ...
     """
     # Padded to one length, so that one program serves all series.
     batch = stack(data.series_list)
@@ -132,6 +134,7 @@ def dataset_of(
         lengths=lengths,
         attributes={"kind": kind, **about},
         moments=None if future else data.moments,
+        latent_names=latent_names,
     )
 
 
@@ -164,6 +167,7 @@ def build_dataset(
     attributes: Mapping[str, Any],
     levels: Sequence[float] = (),
     moments: Sequence[np.ndarray] | None = None,
+    latent_names: Sequence[str] | None = None,
 ) -> xarray.Dataset:
     """Build one data set from the arrays of several series, by name; shorter series are padded with NaN.
 
@@ -191,7 +195,7 @@ def build_dataset(
         "time": np.arange(1, longest + 1, dtype=np.int32),
         "quantile": np.asarray(levels, float),
         "dimension": [str(name) for name in columns],
-        "latent": [f"z{index + 1}" for index in range(sizes["latent"])],
+        "latent": list(latent_names or (f"z{index + 1}" for index in range(sizes["latent"]))),
         "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
     }
     used = {name: values for name, values in coordinates.items() if name in sizes}

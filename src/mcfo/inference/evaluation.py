@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mcfo.data.batching import Buckets, as_buckets, count_steps
-from mcfo.kalman import kalman_filter
+from mcfo.exact import is_exact
+from mcfo.exact import log_evidence as exact_log_evidence
 from mcfo.models.base import Model
-from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.filter import SMC
@@ -54,7 +54,7 @@ class Evaluation(NamedTuple):
     - `prediction_rmse`: root mean square of x_t - E[x_t | x_1:t-1] over the observed values; None if the emission has
       no mean, a filter collapsed, or it was not requested.
     - `collapsed`: the number of series whose evidence is not finite; `log_evidence` is then -inf or NaN.
-    - `exact_nll_per_step`: the value by the Kalman filter, for a linear Gaussian model.
+    - `exact_nll_per_step`: the exact value, for a linear Gaussian or a hidden Markov model.
     """
 
     log_evidence: float
@@ -141,17 +141,17 @@ def series_at_once(batch: Series, particles: int) -> int:
 
 
 def exact_nll(model: Model, buckets: Buckets) -> float | None:
-    """Return -Σ log p(x_1:T) / Σ T by the Kalman filter, or None for a model that is not linear Gaussian."""
-    if not isinstance(model, LinearGaussian) or type(model) not in (LinearGaussian, IrregularLinearGaussian):
-        return None  # a derived class may have another emission
+    """Return -Σ log p(x_1:T) / Σ T by the Kalman filter or the forward algorithm; None where neither is exact."""
+    if not is_exact(model):
+        return None
     parts = [(exact_nll_per_step(model, batch), count_steps(batch)) for batch in buckets]
     return float(sum(float(nll) * steps for nll, steps in parts) / sum(steps for _, steps in parts))
 
 
 @eqx.filter_jit
-def exact_nll_per_step(model: LinearGaussian, batch: Series) -> Scalar:
+def exact_nll_per_step(model: Model, batch: Series) -> Scalar:
     """Return -Σ log p(x_1:T) / Σ T over a batch of series, exactly."""
-    log_evidence = jax.vmap(lambda one: kalman_filter(model, one).log_evidence)(batch)
+    log_evidence = jax.vmap(lambda one: exact_log_evidence(model, one))(batch)
     steps = batch.observations.shape[0] * batch.observations.shape[1] if batch.length is None else jnp.sum(batch.length)
     return -jnp.sum(log_evidence) / steps
 

@@ -82,6 +82,7 @@ def _filtered(
 ) -> Filtered:
     def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> Filtered:
         state = outcome.state
+        latents = jax.vmap(model.latent_summary)(state.latents)
         observations, means = _predict(model, before, frame, sampler.particles, key)
         carried = uniform_log_weights(sampler.particles, state.log_weights.dtype)
         carried = carried if before is None else before.log_weights
@@ -89,11 +90,11 @@ def _filtered(
         if draws:
             of_latents, of_observations = jax.random.split(jax.random.fold_in(step_key(key, frame), _DRAW_TAG))
             saved = Draws(
-                flat(state.latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
+                flat(latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
                 flat(observations[systematic_indices(carried, draws, key=of_observations)]),
             )
         return Filtered(
-            Summary.of(state.latents, state.log_weights, levels),
+            Summary.of(latents, state.log_weights, levels),
             Summary.of(observations, carried, levels, means),
             outcome.record,
             saved,
@@ -146,4 +147,5 @@ def filter(
         )
         return state_arrays(result.latent, result.predicted, result.record, result.draws)
 
-    return dataset_of("filter", named_series(data), one, levels, {"particles": particles, "seed": seed}, progress)
+    about = {"particles": particles, "seed": seed}
+    return dataset_of("filter", named_series(data), one, levels, about, progress, latent_names=model.latent_names)

@@ -134,13 +134,14 @@ def forecast(
             inputs=inputs,
             key=jax.random.key(seed),
         )
-        return future_arrays(result, several)
+        return future_arrays(result, several, model)
 
     about = {"particles": particles, "seed": seed}
-    return dataset_of("forecast", named_series(data), one, levels, about, progress, future=True)
+    names = model.latent_names
+    return dataset_of("forecast", named_series(data), one, levels, about, progress, future=True, latent_names=names)
 
 
-def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:
+def future_arrays(result: Forecast, levels: Any, model: Model) -> dict[str, Any]:
     """Return a forecast by the names of a data set."""
     paths = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), result.paths)
     even = uniform_log_weights(paths.observations.shape[1], levels.dtype)
@@ -148,13 +149,14 @@ def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:
     def summary(values: Any, means: Any) -> Summary:
         return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
 
-    latent, observed = summary(paths.latents, None), summary(paths.observations, paths.means)
+    latents = jax.vmap(jax.vmap(model.latent_summary))(paths.latents)
+    latent, observed = summary(latents, None), summary(paths.observations, paths.means)
     return {
         "latent_mean": latent.mean,
         "latent_quantiles": latent.quantiles,
         "observation_mean": observed.mean,
         "observation_quantiles": observed.quantiles,
         "finite": result.finite,
-        "latent_draws": jax.vmap(flat)(paths.latents),
+        "latent_draws": jax.vmap(flat)(latents),
         "observation_draws": jax.vmap(flat)(paths.observations),
     }

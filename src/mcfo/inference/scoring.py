@@ -152,7 +152,7 @@ def _rolling_step(
         observation = emission.sample(observation_key)
         log_density = observed_log_prob(emission, target.observation, target.observed)
         below = probability_below(emission, target.observation, uniform)
-        later = model.update(memory, latent, observation, None, target.inputs)
+        later = model.advance_with(memory, latent, observation, None, target.inputs)
         return later, observation, log_density, below
 
     count = len(jax.tree.leaves(sources)[0])

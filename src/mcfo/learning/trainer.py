@@ -205,6 +205,8 @@ class Trainer:
         seeds = []
         for index, seed in enumerate(self.settings.seeds):
             modules: Modules = eqx.combine(jax.tree.map(lambda array, index=index: array[index], chosen), self._rest)
+            # Labels in a fixed order: regimes of several seeds, reports and probabilities then mean the same.
+            modules = Modules(modules.model.canonical(), modules.proposal)
             evaluation = evaluate(
                 modules.model,
                 modules.proposal,

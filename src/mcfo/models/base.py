@@ -44,7 +44,8 @@ class Model(eqx.Module):
     a Markov model. Every method is about one particle of one series; the samplers add the other axes by `vmap`.
 
     `imputes` says whether the memory needs all of x_t: what is missing is then drawn for each particle, which leaves
-    the evidence unbiased and adds variance. A model that can remember a part of x_t writes `update` and sets it False.
+    the evidence unbiased and adds variance. A model that can remember a part of x_t writes `advance_with` and sets it
+    to False.
     """
 
     imputes: ClassVar[bool] = True
@@ -69,7 +70,7 @@ class Model(eqx.Module):
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
         """Return h_t from h_t-1, z_t and x_t. Missing parts of x_t have been drawn given the rest of x_t."""
 
-    def update(
+    def advance_with(
         self,
         memory: Memory,
         latent: Latent,
@@ -81,17 +82,17 @@ class Model(eqx.Module):
         return self.advance(memory, latent, observation)
 
     @property
-    def states(self) -> int | None:
+    def finite_states(self) -> int | None:
         """K where the latent is one of 0, ..., K - 1 and the model is Markov: its distributions are then computed
         exactly (`mcfo.forward_algorithm`). None otherwise."""
         return None
 
     @property
-    def state_names(self) -> tuple[str, ...] | None:
-        """The names of the numbers in `state`; None: z1, z2, ..."""
+    def latent_names(self) -> tuple[str, ...] | None:
+        """The names of the numbers in `latent_summary`; None: z1, z2, ..."""
         return None
 
-    def state(self, latent: Latent) -> Float[Array, " size"]:
+    def latent_summary(self, latent: Latent) -> Float[Array, " size"]:
         """Return the latent as summaries average it: as it is, or a regime as an indicator, whose mean is its
         probability."""
         return jnp.ravel(latent).astype(float)
@@ -127,7 +128,7 @@ class MarkovModel(Model):
 
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        for name in ("start", "advance", "update"):
+        for name in ("start", "advance", "advance_with"):
             if name in vars(cls):
                 raise TypeError(
                     f"{cls.__name__} defines {name}(), but a MarkovModel remembers its last latent and nothing else. "
@@ -191,7 +192,7 @@ def _step(model: Model, memory: Memory, prior: Any, inputs: Inputs, key: Key) ->
     latent = prior.sample(latent_key)
     distribution = model.emission(memory, latent, inputs)
     observation = distribution.sample(observation_key)
-    return model.update(memory, latent, observation, None, inputs), Path(
+    return model.advance_with(memory, latent, observation, None, inputs), Path(
         latent, observation, emission_mean(distribution, observation)
     )
 

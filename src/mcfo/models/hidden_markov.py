@@ -183,15 +183,15 @@ class HiddenMarkov(MarkovModel):
             )
 
     @property
-    def states(self) -> int:
+    def finite_states(self) -> int:
         return self.chain.count
 
     @property
-    def state_names(self) -> tuple[str, ...]:
-        return tuple(f"regime {number + 1}" for number in range(self.states))
+    def latent_names(self) -> tuple[str, ...]:
+        return tuple(f"regime {number + 1}" for number in range(self.finite_states))
 
-    def state(self, latent: Latent) -> Float[Array, " regimes"]:
-        return jax.nn.one_hot(latent, self.states)
+    def latent_summary(self, latent: Latent) -> Float[Array, " regimes"]:
+        return jax.nn.one_hot(latent, self.finite_states)
 
     def canonical(self) -> HiddenMarkov:
         order = self.emissions.order()

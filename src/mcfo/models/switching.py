@@ -71,10 +71,10 @@ class SwitchingLinearGaussian(Model):
         return self.chain.count
 
     @property
-    def state_names(self) -> tuple[str, ...]:
+    def latent_names(self) -> tuple[str, ...]:
         return tuple(f"regime {number + 1}" for number in range(self.count))
 
-    def state(self, latent: Latent) -> Float[Array, " regimes"]:
+    def latent_summary(self, latent: Latent) -> Float[Array, " regimes"]:
         return jax.nn.one_hot(latent, self.count)
 
     def canonical(self) -> SwitchingLinearGaussian:
@@ -105,9 +105,9 @@ class SwitchingLinearGaussian(Model):
         return _observed_distribution(regime, mean, covariance, inputs)
 
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
-        return self.update(memory, latent, observation, None, None)
+        return self.advance_with(memory, latent, observation, None, None)
 
-    def update(
+    def advance_with(
         self,
         memory: Memory,
         latent: Latent,

@@ -88,7 +88,7 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         if frame.observed is not None and model.imputes:
             drawn = model.emission(memory, latent, frame.inputs).sample(key)
             observation = observation.astype(jnp.result_type(observation, drawn))
-        later = model.update(memory, latent, observation, frame.observed, frame.inputs)
+        later = model.advance_with(memory, latent, observation, frame.observed, frame.inputs)
         next_prior = model.transition(later, frame.inputs)
         next_law = proposal.step(next_prior, later, frame.context)
         next_latent = _check_pair(next_prior, next_law, "transition", "step", key)
@@ -96,7 +96,7 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         _check_same(
             "advance() returned, after the first and the second step, memories",
             later,
-            model.update(later, next_latent, observation, frame.observed, frame.inputs),
+            model.advance_with(later, next_latent, observation, frame.observed, frame.inputs),
         )
         # The emission comes last: where a latent or a memory has the wrong shape, it does too.
         _check_emission(model.emission(memory, latent, frame.inputs), frame, key)

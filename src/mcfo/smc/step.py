@@ -75,7 +75,7 @@ def take_step(
         prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=state is None)
         latent = from_noise(proposed, noise)
         densities = log_densities(model, prior, proposed, memory, latent, frame, imputation)
-        later = model.update(memory, latent, densities.observation, frame.observed, frame.inputs)
+        later = model.advance_with(memory, latent, densities.observation, frame.observed, frame.inputs)
         return latent, densities.log_weight, later
 
     in_axes = (None if state is None else 0, 0, 0)
