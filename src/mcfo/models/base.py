@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -11,7 +11,30 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 from jaxtyping import Key as KeyArray
 
+from mcfo.transforms import Transform
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Observation
+
+
+class LinearForm(NamedTuple):
+    """One step of a linear Gaussian model: z_t = A z_t-1 + a + N(0, Q), y_t = C z_t + c + N(0, R).
+
+    Q and R may be singular. y_t is the observation, or its transform if the model has an `observation_transform`.
+    """
+
+    transition_matrix: Float[Array, "latent latent"]
+    transition_offset: Float[Array, " latent"]
+    transition_covariance: Float[Array, "latent latent"]
+    emission_matrix: Float[Array, "dimensions latent"]
+    emission_offset: Float[Array, " dimensions"]
+    emission_covariance: Float[Array, "dimensions dimensions"]
+
+
+class InitialForm(NamedTuple):
+    """The distribution of z_1: N(m, P + κ B Bᵀ) in the limit κ → ∞. `diffuse` is B; a proper start has no columns."""
+
+    mean: Float[Array, " latent"]
+    covariance: Float[Array, "latent latent"]
+    diffuse: Float[Array, "latent unknowns"]
 
 
 class Model(eqx.Module):
@@ -40,6 +63,22 @@ class Model(eqx.Module):
     @abc.abstractmethod
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
         """Return h_t from h_t-1, z_t and x_t. Missing parts of x_t have been drawn given the rest of x_t."""
+
+    def linear_form(self, inputs: Inputs) -> LinearForm | None:
+        """Return the matrices of the step with inputs u_t if the model is linear and Gaussian, otherwise None.
+
+        The class that defines it vouches for it. A subclass that changes a distribution is no longer taken as linear.
+        """
+        return None
+
+    def initial_form(self, inputs: Inputs) -> InitialForm | None:
+        """Return the distribution of z_1 if the model is linear and Gaussian, otherwise None; `inputs` are u_1."""
+        return None
+
+    @property
+    def observation_transform(self) -> Transform | None:
+        """The map from x_t to the y_t of the linear form, or None. Densities are always those of x_t."""
+        return None
 
 
 class MarkovModel(Model):
