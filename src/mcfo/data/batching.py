@@ -53,6 +53,16 @@ def count_steps(batch: Series) -> int:
     return series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
 
 
+def count_observed_steps(batch: Series) -> int:
+    """Return the number of steps of a batch at which something was observed."""
+    if batch.observed is None:
+        return count_steps(batch)
+    known = np.any(np.asarray(batch.observed), axis=-1)
+    if batch.length is not None:
+        known = known & (np.arange(known.shape[1]) < np.asarray(batch.length)[:, None])
+    return int(np.sum(known))
+
+
 def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> Sequence[int]:
     """Return where to cut a list of increasing lengths so that padding is least."""
     total, count = int(lengths.sum()), len(lengths)

@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 import jax
 import numpy as np
@@ -19,10 +19,9 @@ from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
 from mcfo.files import read_json, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
-from mcfo.learning.parameters import describe, digest, named_arrays
+from mcfo.learning.parameters import Modules, describe, digest, named_arrays
 from mcfo.learning.step import State
-from mcfo.learning.trainer import Trainer
-from mcfo.validation import float_dtype
+from mcfo.learning.settings import Settings
 
 _IGNORED = ("command", "data.file", "validation.file", "settings.devices")
 """Entries of config.json about how the run was called, not what it computes: data are identified by their hash, and
@@ -78,6 +77,22 @@ class RunFolder:
         except OSError as error:
             raise self._cannot_write("metrics.jsonl", error) from error
         return state, seconds, lines
+
+    def restart(self) -> None:
+        """Forget the metrics of an earlier attempt."""
+        try:
+            self._metrics.truncate(0)
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+
+    def save_result(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Save what was found as the only checkpoint."""
+        try:
+            folder = self.path / "checkpoints"
+            folder.mkdir(exist_ok=True)
+            write_npz(folder / f"{step}.npz", arrays)
+        except OSError as error:
+            raise self._cannot_write("the checkpoint", error) from error
 
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Append lines to the metrics."""
@@ -199,7 +214,26 @@ _OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit"
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
-def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
+class Run(Protocol):
+    """What a configuration is built from: a run by particles or by an exact likelihood."""
+
+    modules: Modules
+    data: Buckets
+    validation: Buckets | None
+    settings: Settings
+
+    @property
+    def devices(self) -> int: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    def objective_data(self) -> dict[str, Any]: ...
+
+    def optimizer_digest(self) -> str: ...
+
+
+def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
     """Return what config.json holds.
 
     **Arguments:**
@@ -209,7 +243,7 @@ def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
       "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
       "command".
     """
-    modules, objective = trainer.modules, trainer.objective
+    modules = trainer.modules
     return {
         "kind": "fit",
         "command": about.get("command"),
@@ -230,19 +264,14 @@ def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "start": digest(modules.proposal),
             "fields": describe(modules.proposal, values=False),
         },
-        "objective": {
-            "name": objective.name,
-            "theta": describe(objective.theta),
-            "phi": describe(objective.phi),
-            "backward": describe(objective.backward),
-        },
+        "objective": trainer.objective_data(),
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in _OF_DATA if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
         "settings": trainer.settings.as_data(),
         "optimizer": trainer.optimizer_digest(),
         "devices": trainer.devices,
-        "precision": str(float_dtype()),
+        "precision": trainer.precision,
         "versions": {name: metadata.version(name) for name in _PACKAGES},
     }
 
