@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Int
 
@@ -61,6 +62,11 @@ def count_observed_steps(batch: Series) -> int:
     if batch.length is not None:
         known = known & (np.arange(known.shape[1]) < np.asarray(batch.length)[:, None])
     return int(np.sum(known))
+
+
+def unstacked(batch: Series) -> list[Series]:
+    """Return the series of a batch, padding included."""
+    return [jax.tree.map(lambda leaf, index=index: leaf[index], batch) for index in range(len(batch.observations))]
 
 
 def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> Sequence[int]:

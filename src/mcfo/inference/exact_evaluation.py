@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-import jax
 import numpy as np
 
-from mcfo.data.batching import Buckets, count_observed_steps
+from mcfo.data.batching import Buckets, count_observed_steps, unstacked
 from mcfo.inference.evaluation_results import Evaluation
 from mcfo.inference.exact_laws import filtered_laws, rolling_laws
 from mcfo.inference.quantiles import LEVELS
@@ -69,8 +67,3 @@ def exact_rolling(model: Model, series: Series, origins: np.ndarray, horizon: in
         mean=np.where(asked, laws.means(), np.nan),
         quantiles=np.where(asked[..., None], laws.quantiles(LEVELS), np.nan),
     )
-
-
-def unstacked(batch: Any) -> list[Series]:
-    """Return the series of a batch, padding included."""
-    return [jax.tree.map(lambda leaf, index=index: leaf[index], batch) for index in range(len(batch.observations))]

@@ -144,6 +144,7 @@ def _state_arrays(
         "latent_quantiles": _gaussian_quantiles(mean, variance, levels),
         "observation_mean": laws.means(),
         "observation_quantiles": laws.quantiles(levels),
+        "ess": np.full(len(mean), np.nan),
         "log_predictive": log_evidences,
         "log_evidence": np.asarray(np.sum(log_evidences)),
     }

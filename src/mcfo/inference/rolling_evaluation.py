@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mcfo.data.batching import as_buckets
+from mcfo.data.batching import as_buckets, unstacked
 from mcfo.errors import InputError
-from mcfo.inference.exact_evaluation import exact_rolling, unstacked
+from mcfo.inference.exact_evaluation import exact_rolling
 from mcfo.inference.exact_laws import uses_exact_laws
 from mcfo.inference.naive import naive_rolling
 from mcfo.inference.scoring import Rolling, rolling
@@ -110,6 +110,7 @@ def evaluate_rolling(
     *,
     horizon: int = 1,
     first: int = 1,
+    last: int | None = None,
     origins: int | None = None,
     particles: int | None = None,
     draws: int = 1000,
@@ -126,6 +127,7 @@ def evaluate_rolling(
 
     - `horizon`: the number of steps ahead. Origins have as many steps after them, so that all horizons share them.
     - `first`: the first step that is forecast one step ahead, counted from 1; step 1 is forecast without observations.
+    - `last`: instead of `first`, the number of steps at the end of each series that are forecast.
     - `origins`: the number of origins, evenly spread over each series; by default every step is one.
     - `particles`, `draws`: the numbers of particles of the filter (by default 1000) and of draws of each forecast,
       where there is no exact answer.
@@ -139,7 +141,9 @@ def evaluate_rolling(
             raise InputError(f"{name} must be at least {least}, but got {value}.")
     if origins is not None and origins < 1:
         raise InputError(f"origins must be at least 1, but got {origins}.")
-    plans = [_plan(batch, horizon, first, origins) for batch in as_buckets(data)]
+    if last is not None and last < horizon:
+        raise InputError(f"The last {last} steps are fewer than the horizon, {horizon}. Ask for more, or look less far.")
+    plans = [_plan(batch, horizon, first, last, origins) for batch in as_buckets(data)]
     for ahead in range(1, horizon + 1):
         if not any(plan.has_targets(ahead) for plan in plans):
             raise InputError(
@@ -213,12 +217,14 @@ class _Plan(NamedTuple):
         return bool((self.origins[:, : known.shape[1] - ahead + 1] & known[:, ahead - 1 :]).any())
 
 
-def _plan(batch: Series, horizon: int, first: int, origins: int | None) -> _Plan:
+def _plan(batch: Series, horizon: int, first: int, last: int | None, origins: int | None) -> _Plan:
     series, steps = batch.observations.shape[:2]
     lengths = np.full(series, steps) if batch.length is None else np.asarray(batch.length)
     known = np.asarray(jax.vmap(Series.mask)(batch))
     values = np.where(known, np.asarray(batch.observations, float), np.nan)
-    return _Plan(batch, np.stack([_origins(steps, int(n), horizon, first, origins) for n in lengths]), lengths, values)
+    firsts = [first if last is None else max(1, int(n) - last + 1) for n in lengths]
+    each = [_origins(steps, int(n), horizon, one, origins) for n, one in zip(lengths, firsts, strict=True)]
+    return _Plan(batch, np.stack(each), lengths, values)
 
 
 def _origins(steps: int, length: int, horizon: int, first: int, origins: int | None) -> np.ndarray:

@@ -18,7 +18,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Bool, Float, Int
 
 from mcfo import exact
-from mcfo.data.batching import Buckets
+from mcfo.data.batching import Buckets, unstacked
 from mcfo.errors import InputError
 from mcfo.learning.parameters import dotted
 from mcfo.models.base import Model
@@ -151,14 +151,10 @@ def at_bounds(
 
 def observed_values(data: Buckets) -> int:
     """Return how many values were observed."""
-    total = sum(int(np.sum(~np.isnan(one.values()))) for batch in data for one in _each(batch))
+    total = sum(int(np.sum(~np.isnan(one.values()))) for batch in data for one in unstacked(batch))
     if not total:
         raise InputError("There is no observed value to learn from. Give at least one.")
     return total
-
-
-def _each(batch: Any) -> Iterator[Any]:
-    return (jax.tree.map(lambda leaf, index=index: leaf[index], batch) for index in range(len(batch.observations)))
 
 
 def _memory() -> optax.GradientTransformation:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Mapping
@@ -11,10 +12,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-import jax
 import numpy as np
 
-from mcfo.data.batching import Buckets, count_steps
+from mcfo.data.batching import Buckets, as_buckets, count_steps, unstacked
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
 from mcfo.files import read_json, write_atomically
@@ -210,7 +210,7 @@ def differences(new: Any, old: Any, path: str = "") -> list[tuple[str, Any, Any]
     return [] if new == old else [(path, new, old)]
 
 
-_OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit")
+_OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit", "holdout_steps")
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
@@ -280,12 +280,25 @@ def _shapes(module: Any, side: str) -> dict[str, list[int]]:
     return {f"{side}.{name}": list(array.shape) for name, array in named_arrays(module).items()}
 
 
+def data_digest(data: Any) -> str:
+    """Hash the values and inputs of all series, whatever their padding and their batches are."""
+    each = [one for batch in as_buckets(data) for one in unstacked(batch)]
+    result = hashlib.sha256()
+    for series in sorted(each, key=lambda one: int(one.series_id)):
+        values = series.values()
+        inputs = None if series.inputs is None else np.asarray(series.inputs, np.float64)[: len(values)]
+        for array in (values, *(() if inputs is None else (inputs,))):
+            result.update(f"{array.shape};".encode())
+            result.update(np.ascontiguousarray(array).tobytes())
+    return result.hexdigest()
+
+
 def _data(buckets: Buckets, file: Any) -> dict[str, Any]:
-    held, inputs = [jax.tree.map(np.asarray, batch) for batch in buckets], buckets[0].inputs
+    inputs = buckets[0].inputs
     return {
         "file": file,
         "series": sum(len(batch.observations) for batch in buckets),
         "steps": sum(map(count_steps, buckets)),
         "dimensions": buckets[0].observations.shape[2],
-        "sha256": digest(held[0] if len(held) == 1 else held),
+        "sha256": data_digest(buckets),
     } | ({} if inputs is None else {"inputs": [f"u{index + 1}" for index in range(inputs.shape[-1])]})
