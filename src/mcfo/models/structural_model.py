@@ -123,9 +123,10 @@ class _Structural(Model):
 
     def signal(self, state: State, inputs: Inputs) -> Scalar:
         """c_t · s_t, and what inputs add by weights that are parameters."""
-        return self._row(inputs) @ state + self._offset(inputs)
+        return self.row(inputs) @ state + self._offset(inputs)
 
-    def _row(self, inputs: Inputs) -> State:
+    def row(self, inputs: Inputs) -> State:
+        """c_t."""
         return jnp.concatenate([part.row(inputs) for part in self.components])
 
     def _offset(self, inputs: Inputs) -> Scalar:
@@ -233,7 +234,7 @@ class GaussianStructural(_Structural):
             matrix,
             jnp.zeros(size),
             jnp.diag(variances),
-            self._row(inputs)[None],
+            self.row(inputs)[None],
             self._offset(inputs)[None],
             noise[None, None],
         )
