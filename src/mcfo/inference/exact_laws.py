@@ -19,8 +19,9 @@ from scipy.special import ndtri
 from mcfo.errors import InputError, nearest
 from mcfo.inference.observation_laws import ObservationLaws
 from mcfo.kalman.filter import form_of, is_linear_gaussian, jitted_filter
+from mcfo.kalman.forecast import draw_paths
 from mcfo.kalman.smoother import jitted_smoother
-from mcfo.kalman.update import Gaussians, Law, predict
+from mcfo.kalman.update import Gaussians, Law, predict, reach
 from mcfo.linear_algebra import semidefinite_factor
 from mcfo.models.base import LinearForm, Model
 from mcfo.precision import in_float64
@@ -170,8 +171,8 @@ def _observation(laws: Gaussians, form: LinearForm) -> _Laws:
     covariance = matrix @ laws.covariance @ matrix.T + form.emission_covariance
     if laws.diffuse is None:
         return mean, covariance, jnp.ones(len(mean), bool)
-    reached, terms = jnp.abs(matrix @ laws.diffuse), jnp.abs(matrix) @ jnp.abs(laws.diffuse)
-    return mean, covariance, ~jnp.any(reached > 1e-9 * terms, axis=-1)
+    seen, terms = jnp.abs(matrix @ laws.diffuse), jnp.abs(matrix) @ jnp.abs(laws.diffuse)
+    return mean, covariance, ~jnp.any(seen > reach(seen.dtype) * terms, axis=-1)
 
 
 def _forms(model: Model, series: Series) -> LinearForm:
@@ -237,24 +238,16 @@ def _observed_again(
 @in_float64
 @eqx.filter_jit
 def _smooth_draws(model: Model, series: Series, draws: int, key: Key) -> tuple[Array, Array]:
-    """Draw paths given the series by simulation and correction. Durbin and Koopman (2002)."""
-    start = model.initial_form(None if series.inputs is None else series.inputs[0])
-    assert start is not None
-    forms = _forms(model, series)
-    data = jitted_smoother(model, series).mean
-    key = jax.random.fold_in(key, series.series_id)
+    """Draw paths given the series, and new (transformed) observations along them."""
+    of_paths, of_noise = jax.random.split(jax.random.fold_in(key, series.series_id))
+    paths, forms = draw_paths(model, series, draws, key=of_paths), _forms(model, series)
 
-    def one(key: Key) -> tuple[Array, Array]:
-        of_path, of_new = jax.random.split(key)
-        latents, simulated = _simulate(Law(start.mean, start.covariance, start.diffuse, jnp.zeros((), jnp.int32)), forms, of_path)
-        values = simulated if model.observation_transform is None else model.observation_transform.inverse(simulated)
-        other = eqx.tree_at(lambda s: s.observations, series, values)
-        path = data + latents - jitted_smoother(model, other).mean
-        noise = _noise(forms.emission_covariance, jax.random.split(of_new, series.steps))
-        return path, jnp.einsum("tij,tj->ti", forms.emission_matrix, path) + forms.emission_offset + noise
+    def observe(path: Array, key: Key) -> Array:
+        noise = _noise(forms.emission_covariance, jax.random.split(key, series.steps))
+        return jnp.einsum("tij,tj->ti", forms.emission_matrix, path) + forms.emission_offset + noise
 
-    paths = jax.vmap(one, out_axes=1)(jax.random.split(key, draws))
-    return paths
+    observations = jax.vmap(observe)(paths, jax.random.split(of_noise, draws))
+    return jnp.swapaxes(paths, 0, 1), jnp.swapaxes(observations, 0, 1)
 
 
 def _noise(covariances: Array, keys: Any) -> Array:
@@ -306,8 +299,8 @@ def _forecast(
 
 
 def _law(laws: Gaussians) -> Law:
-    diffuse = jnp.zeros((len(laws.mean), 0), laws.mean.dtype) if laws.diffuse is None else laws.diffuse
-    return Law(laws.mean, laws.covariance, diffuse, jnp.sum(jnp.all(diffuse == 0, axis=-2), dtype=jnp.int32))
+    unknown = jnp.zeros((len(laws.mean), 0), laws.mean.dtype) if laws.diffuse is None else laws.diffuse
+    return Law.first(laws.mean, laws.covariance, unknown)
 
 
 @in_float64

@@ -8,10 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import equinox as eqx
 import jax
 import numpy as np
-from jax.flatten_util import ravel_pytree
 
 from mcfo import exact
 from mcfo.data.batching import as_buckets, count_observed_steps
@@ -23,8 +21,8 @@ from mcfo.learning.progress import Listener
 from mcfo.learning.results import Convergence, Fitted, SeedFit, results_data
 from mcfo.learning.run_folder import RunFolder, build_config
 from mcfo.learning.settings import Settings
-from mcfo.learning.standardization import standardize
-from mcfo.precision import in_float64, widened
+from mcfo.learning.standardization import coordinate_units, standardize
+from mcfo.precision import widened
 from mcfo.series import Series
 
 STARTS = 8
@@ -60,10 +58,11 @@ class ExactRun:
         self._standard = standardize(self.modules.model, self.data)
         standard = Modules(self._standard.model, self.modules.proposal)
         learned, rest = split(standard, settings.fixed)
-        self._learned, self._rest = learned.model, rest.model
-        if not jax.tree.leaves(self._learned):
+        if not jax.tree.leaves(learned.model):
             raise InputError("Nothing is left to learn: every parameter of the model is fixed. Fix fewer of them.")
-        self._values = search.observed_values(self.data)
+        units = coordinate_units(learned.model, self._standard)
+        self._problem = search.Problem.build(learned.model, rest.model, self._standard.data, units)
+        self._values = self._problem.values
         self._steps = sum(map(count_observed_steps, self.data))
         self._series = sum(len(batch.observations) for batch in self.data)
 
@@ -78,13 +77,11 @@ class ExactRun:
     def run(self, listener: Listener, folder: RunFolder | None) -> Fitted:
         """Search from all starts of all seeds at once, and return the best of each seed."""
         seeds, began = self.settings.seeds, time.perf_counter()
-        starts = np.concatenate([search.perturbations(self._learned, STARTS, seed) for seed in seeds])
+        starts = np.concatenate([search.perturbations(self._problem.learned, STARTS, seed) for seed in seeds])
         lines: list[dict[str, Any]] = []
         listener.begin(self.settings.steps, 0, 0)
         progress, total = None, 0
-        for progress in search.maximize(
-            self._learned, self._rest, self._standard.data, starts, values=self._values, most=self.settings.steps
-        ):
+        for progress in search.maximize(self._problem, starts, most=self.settings.steps):
             new = self._lines(progress, total, time.perf_counter() - began)
             total += progress.rounds
             lines += new
@@ -129,15 +126,8 @@ class ExactRun:
         best = int(np.argmin(np.where(np.isfinite(values), values, np.inf)))
         point = np.asarray(found.point)[own][best]
         log_likelihood = -float(values[best]) * self._values
-        bounds = search.at_bounds(
-            self._learned,
-            self._rest,
-            self._standard.data,
-            point,
-            log_likelihood,
-            values=self._values,
-            lanes=STARTS * len(self.settings.seeds),
-        )
+        lanes = STARTS * len(self.settings.seeds)
+        bounds = search.at_bounds(self._problem, point, log_likelihood, lanes=lanes)
         norm = float(np.max(np.abs(np.asarray(found.gradient)[own][best]))) * self._values
         reached = tuple(
             finite_or_none(-value * self._values + self._standard.log_jacobian) for value in values.tolist()
@@ -150,8 +140,7 @@ class ExactRun:
         evaluated = self.data if self.validation is None else self.validation
         seeds = []
         for seed, (point, convergence) in zip(self.settings.seeds, found, strict=True):
-            standard = eqx.combine(_unraveled(self._learned, point), self._rest)
-            model = self._standard.restored(standard)
+            model = self._standard.restored(search.at_point(self._problem, point))
             proposal = self.modules.proposal.following(model)
             evaluation = exact_evaluation(model, evaluated)
             seeds.append(SeedFit(seed, model, proposal, evaluation, 0, None, convergence))
@@ -166,11 +155,6 @@ class ExactRun:
             evaluated_on="data" if self.validation is None else "validation",
             stopped="converged" if ended else "finished",
         )
-
-
-@in_float64
-def _unraveled(like: Any, point: np.ndarray) -> Any:
-    return ravel_pytree(like)[1](point)
 
 
 def fit_exactly(

@@ -71,10 +71,33 @@ class Progress(NamedTuple):
     gradient_norms: np.ndarray
 
 
+class Problem(NamedTuple):
+    """What is maximized.
+
+    - `learned`, `rest`: the learned arrays of a model at the first start, and all else of it.
+    - `units`: the unit of each learned number in the coordinates of a search.
+    - `values`: the number of observed values.
+    """
+
+    learned: Model
+    rest: Model
+    data: Buckets
+    units: Float[np.ndarray, " size"]
+    values: float
+
+    @classmethod
+    def build(cls, learned: Model, rest: Model, data: Buckets, units: np.ndarray) -> Problem:
+        """Count the values, and refuse data without any."""
+        total = sum(int(np.sum(~np.isnan(one.values()))) for batch in data for one in unstacked(batch))
+        if not total:
+            raise InputError("There is no observed value to learn from. Give at least one.")
+        return cls(learned, rest, data, units, float(total))
+
+
 @in_float64
-def initial_search(learned: Model, starts: np.ndarray) -> Search:
+def initial_search(problem: Problem, starts: np.ndarray) -> Search:
     """Return the searches before the first evaluation; `starts` are displacements from the learned arrays."""
-    point = np.asarray(ravel_pytree(learned)[0]) + starts
+    point = np.asarray(ravel_pytree(problem.learned)[0]) / problem.units + starts
     lanes = len(point)
     infinite = np.full(lanes, np.inf)
     return Search(
@@ -92,23 +115,29 @@ def initial_search(learned: Model, starts: np.ndarray) -> Search:
 
 
 @in_float64
-def advance(learned: Model, rest: Model, data: Buckets, search: Search, values: int, rounds: int) -> Progress:
-    """Run up to `rounds` rounds of all searches that are not done; `values` is the number of observed values."""
+def advance(problem: Problem, search: Search, rounds: int) -> Progress:
+    """Run up to `rounds` rounds of all searches that are not done."""
     count = np.asarray(min(rounds, CHUNK), np.int32)
-    search, done, log_likelihoods, norms = _rounds(learned, rest, data, search, np.asarray(float(values)), count)
+    problem = problem._replace(values=np.asarray(problem.values))  # pyright: ignore[reportArgumentType]
+    search, done, log_likelihoods, norms = _rounds(problem, search, count)
     done = int(done)
     return Progress(search, done, np.asarray(log_likelihoods)[:done], np.asarray(norms)[:done])
 
 
-def maximize(
-    learned: Model, rest: Model, data: Buckets, starts: np.ndarray, *, values: int, most: int
-) -> Iterator[Progress]:
+def maximize(problem: Problem, starts: np.ndarray, *, most: int) -> Iterator[Progress]:
     """Yield the searches some rounds at a time, until all have ended or `most` rounds were made."""
-    search, total = initial_search(learned, starts), 0
+    search, total = initial_search(problem, starts), 0
     while total < most and not np.all(search.done):
-        progress = advance(learned, rest, data, search, values, most - total)
+        progress = advance(problem, search, most - total)
         search, total = progress.search, total + progress.rounds
         yield progress
+
+
+@in_float64
+def at_point(problem: Problem, point: np.ndarray) -> Model:
+    """Return the model at a point of a search."""
+    learned = ravel_pytree(problem.learned)[1](jnp.asarray(point * problem.units))
+    return eqx.combine(learned, problem.rest)
 
 
 def perturbations(learned: Model, count: int, seed: int) -> np.ndarray:
@@ -131,30 +160,19 @@ def parameter_names(learned: Model) -> list[str]:
     ]
 
 
-def at_bounds(
-    learned: Model, rest: Model, data: Buckets, point: np.ndarray, best: float, *, values: int, lanes: int
-) -> list[str]:
+def at_bounds(problem: Problem, point: np.ndarray, best: float, *, lanes: int) -> list[str]:
     """Return the names of the parameters that the likelihood wants at minus infinity, as that of a zero variance."""
-    names, found = parameter_names(learned), []
+    names, found = parameter_names(problem.learned), []
     candidates = [index for index, name in enumerate(names) if "log_" in name]
-    origin = np.asarray(in_float64(lambda: ravel_pytree(learned)[0])())
+    origin = initial_search(problem, np.zeros((1, len(point)))).point[0]
     for first in range(0, len(candidates), lanes):
         indices = candidates[first : first + lanes]
         moved = np.repeat(point[None], lanes, axis=0)
         moved[np.arange(len(indices)), indices] -= 5.0
-        search = initial_search(learned, moved - origin)
-        log_likelihoods = advance(learned, rest, data, search, values, 1).log_likelihoods[0]
+        log_likelihoods = advance(problem, initial_search(problem, moved - origin), 1).log_likelihoods[0]
         near = np.abs(log_likelihoods[: len(indices)] - best) < _FLAT
         found += [names[index] for index, flat in zip(indices, near, strict=True) if flat]
     return found
-
-
-def observed_values(data: Buckets) -> int:
-    """Return how many values were observed."""
-    total = sum(int(np.sum(~np.isnan(one.values()))) for batch in data for one in unstacked(batch))
-    if not total:
-        raise InputError("There is no observed value to learn from. Give at least one.")
-    return total
 
 
 def _memory() -> optax.GradientTransformation:
@@ -162,12 +180,12 @@ def _memory() -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def _rounds(learned: Model, rest: Model, data: Buckets, search: Search, values: Array, count: Array) -> Any:
-    unravel = ravel_pytree(learned)[1]
+def _rounds(problem: Problem, search: Search, count: Array) -> Any:
+    unravel, values = ravel_pytree(problem.learned)[1], problem.values
 
     def value(point: Float[Array, " size"]) -> Float[Array, ""]:
-        model = eqx.combine(unravel(point), rest)
-        total = sum(jnp.sum(jax.vmap(lambda one: exact.log_evidence(model, one))(batch)) for batch in data)
+        model = eqx.combine(unravel(point * problem.units), problem.rest)
+        total = sum(jnp.sum(jax.vmap(lambda one: exact.log_evidence(model, one))(batch)) for batch in problem.data)
         return -total / values
 
     def one_round(carry: Any) -> Any:

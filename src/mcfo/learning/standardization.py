@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
+from jaxtyping import Float
 
 from mcfo.data.batching import Buckets
+from mcfo.learning.parameters import dotted
 from mcfo.models.base import Model
 from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.models.units import Units, in_units, standard_units
-from mcfo.precision import widened
+from mcfo.precision import in_float64, widened
 from mcfo.series import Series
 
 
@@ -52,6 +55,29 @@ def standardize(model: Model, data: Buckets) -> Standardized:
     )
     counts = np.sum(~np.isnan(values), axis=0)
     return Standardized(in_units(model, units), standard, -float(counts @ np.log(scale)), units)  # pyright: ignore[reportArgumentType]
+
+
+def coordinate_units(learned: Model, standard: Standardized) -> Float[np.ndarray, " size"]:
+    """Return the unit in which a search moves each learned number: one, but for the weights of inputs, whose unit is
+    that of the data over that of the input."""
+    inputs = [np.asarray(batch.inputs, np.float64) for batch in standard.data if batch.inputs is not None]
+    spread = np.concatenate([one.reshape(-1, one.shape[-1]) for one in inputs]).std(axis=0) if inputs else np.ones(0)
+    spread = np.where(spread > 0, spread, 1.0)
+    of_data = 1.0 if standard.units is not None else _spread(standard)
+    units = []
+    for path, leaf in jax.tree_util.tree_leaves_with_path(learned):
+        own = np.ones(np.shape(leaf))
+        if "input" in dotted(path).rpartition(".")[2] and own.ndim and own.shape[-1] <= len(spread):
+            own = own * of_data / spread[len(spread) - own.shape[-1] :]
+        units.append(own.ravel())
+    return np.concatenate(units)
+
+
+def _spread(standard: Standardized) -> float:
+    """The standard deviation of the data, as the model transforms them."""
+    values = np.concatenate([np.asarray(batch.observations, np.float64)[_known(batch)] for batch in standard.data])
+    transform = standard.model.observation_transform
+    return float(np.std(values if transform is None else in_float64(transform.forward)(values))) or 1.0
 
 
 def _known(batch: Series) -> np.ndarray:
