@@ -23,6 +23,7 @@ from mcfo.inference.forecasting import forecast as forecast
 from mcfo.inference.rolling_evaluation import evaluate_rolling as evaluate_rolling
 from mcfo.inference.smoothing import smooth as smooth
 from mcfo.kalman import kalman_filter as kalman_filter
+from mcfo.kalman import kalman_forecast as kalman_forecast
 from mcfo.kalman import kalman_smoother as kalman_smoother
 from mcfo.learning.devices import use_every_core as use_every_core
 from mcfo.learning.fit import fit as fit

@@ -45,12 +45,21 @@ class Marginals(eqx.Module):
 
 
 class Trellis(eqx.Module):
-    """All log-probabilities of a series: log p(z_1, x_1), and log p(z_t, x_t | z_t-1) for t = 2..T."""
+    """The log-probabilities of a series: log P(z_1), log P(z_t | z_t-1) for t = 2..T, log p(x_t | z_t) for t = 1..T."""
 
-    first: Float[Array, " states"]
-    steps: Float[Array, "pairs states states"]
     log_initial: Float[Array, " states"]
     log_transitions: Float[Array, "pairs states states"]
+    log_likelihoods: Float[Array, "steps states"]
+
+    @property
+    def first(self) -> Float[Array, " states"]:
+        """log p(z_1, x_1)."""
+        return self.log_initial + self.log_likelihoods[0]
+
+    @property
+    def steps(self) -> Float[Array, "pairs states states"]:
+        """log p(z_t, x_t | z_t-1) for t = 2..T."""
+        return self.log_transitions + self.log_likelihoods[1:, None]
 
 
 def is_finite(model: Any) -> bool:
@@ -76,28 +85,51 @@ def trellis(model: Model, series: Series) -> Trellis:
 
 @eqx.filter_jit
 def _trellis(model: Model, series: Series) -> Trellis:
-    clean = series.sanitized()
-    frames = clean.frames(None)
-    count = model.finite_states
-    states = jnp.arange(count, dtype=jnp.int32)
-    start = jax.tree.map(lambda array: array[0], frames)
-    later = jax.tree.map(lambda array: array[1:], frames)
+    frames = series.sanitized().frames(None)
+    states = jnp.arange(model.finite_states, dtype=jnp.int32)
+    start, later = (jax.tree.map(lambda array, part=part: array[part], frames) for part in (0, slice(1, None)))
+    _check_emission(model, states, start.inputs)
 
-    def joint(memory: Any, prior: Any, frame: Frame) -> tuple[Array, Array]:
-        def of_state(state: Int[Array, ""]) -> tuple[Scalar, Scalar]:
-            emission = model.emission(memory, state, frame.inputs)
-            return log_prob(prior, state), observed_log_prob(emission, frame.observation, frame.observed)
+    def log_likelihoods(frame: Frame) -> Array:
+        def of_state(state: Int[Array, ""]) -> Scalar:
+            emission = model.emission(None, state, frame.inputs)
+            return observed_log_prob(emission, frame.observation, frame.observed)
 
         return jax.vmap(of_state)(states)
 
-    def step(frame: Frame) -> tuple[Array, Array]:
-        # Where the emission does not read the last state, `vmap` computes it once.
-        return jax.vmap(lambda last: joint(last, model.transition(last, frame.inputs), frame))(states)
-
     memory = model.start(start.inputs)
-    log_initial, log_first = joint(memory, model.initial(memory, start.inputs), start)
-    log_transitions, log_likelihoods = jax.vmap(step)(later)
-    return Trellis(log_initial + log_first, log_transitions + log_likelihoods, log_initial, log_transitions)
+    initial = model.initial(memory, start.inputs)
+    return Trellis(
+        jax.vmap(lambda state: log_prob(initial, state))(states),
+        jax.vmap(lambda frame: _log_transition(model, states, frame.inputs))(later),
+        jax.vmap(log_likelihoods)(frames),
+    )
+
+
+def _log_transition(model: Model, states: Array, inputs: Inputs) -> Array:
+    def from_state(last: Array) -> Array:
+        prior = model.transition(last, inputs)
+        return jax.vmap(lambda state: log_prob(prior, state))(states)
+
+    return jax.vmap(from_state)(states)
+
+
+def _check_emission(model: Model, states: Array, inputs: Inputs) -> None:
+    """Refuse an emission that reads the last state."""
+
+    def of_last(last: Array) -> Any:
+        return jax.tree.leaves(model.emission(last, states[0], inputs))
+
+    try:
+        # What depends on the mapped argument cannot be returned without its axis.
+        jax.eval_shape(jax.vmap(of_last, out_axes=None), states)
+    except ValueError as error:
+        if "out_axes" not in str(error):
+            raise
+        raise ValueError(
+            f"The emission of {type(model).__name__} reads the last state, but the forward algorithm wants "
+            "p(x_t | z_t). Let the state be the pair of both, or leave out `finite_states` and use SMC."
+        ) from error
 
 
 @eqx.filter_jit
@@ -238,8 +270,7 @@ def predictive_from(model: Model, log_states: Float[Array, " states"], steps: in
     states = jnp.arange(model.finite_states, dtype=jnp.int32)
 
     def step(log_states: Array, now: Inputs) -> tuple[Array, tuple[Array, Any]]:
-        log_transition = jax.vmap(lambda last: jax.vmap(lambda k: log_prob(model.transition(last, now), k))(states))
-        later = _log_sum(log_states[:, None] + log_transition(states), axis=0)
+        later = _log_sum(log_states[:, None] + _log_transition(model, states, now), axis=0)
         return later, (later, jax.vmap(lambda state: model.emission(None, state, now))(states))
 
     return Predictive(*jax.lax.scan(step, log_states, inputs, length=steps)[1])

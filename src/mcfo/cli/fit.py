@@ -25,14 +25,17 @@ def fit(
     ],
     data: opt.Data,
     out: Annotated[Path, opt.main("Folder for the run; it must not exist yet.")],
-    steps: Annotated[int, opt.main("Number of updates of the parameters.", min=1)] = 2000,
-    particles: Annotated[int, opt.main("Particles of the filter that learns.", min=1)] = 100,
+    steps: Annotated[int, opt.main("Most updates of the parameters; an exact fit ends sooner.", min=1)] = 2000,
+    particles: Annotated[int, opt.main("Particles of the filter that learns, where one does.", min=1)] = 100,
     model_option: Annotated[
         list[str] | None, opt.main("An option of the model, name=value; repeat it for several.", "--set")
     ] = None,
     holdout: Annotated[
         float, opt.main("Share of the series, the last ones, that is held out.", min=0.0, max=0.9)
     ] = 0.0,
+    holdout_steps: Annotated[
+        int, opt.main("Number of last steps of every series that are not learned from, but scored at the end.", min=0)
+    ] = 0,
     seed: opt.Seed = 0,
     seeds: Annotated[int, opt.main("Number of runs side by side, with seeds from --seed.", min=1, max=1000)] = 1,
     resume: Annotated[bool, opt.main("Resume the run in the folder.", "--resume")] = False,
@@ -57,8 +60,13 @@ def fit(
         list[str] | None, opt.model("A parameter that is not learned, model.transition_matrix; repeat it for several.")
     ] = None,
     objective: Annotated[
-        str, opt.objective("What is maximized: mcfo, nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...")
-    ] = "mcfo",
+        str | None,
+        opt.objective(
+            "What is maximized: exact (the likelihood itself, the default where it is known), or by particles mcfo (the "
+            "default elsewhere), nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...",
+            show_default=False,
+        ),
+    ] = None,
     objective_option: Annotated[
         list[str] | None, opt.objective("An option of the objective, name=value: theta=fisher, sweeps=5.")
     ] = None,
@@ -132,13 +140,15 @@ def fit(
 
             use_every_core(devices)
             asked = table_columns(columns, series, time, inputs=inputs)
-            table, held_out = _read_data(data, validation, holdout, asked, irregular, None if own else model)
+            whole, held_out = _read_data(data, validation, holdout, asked, irregular, None if own else model)
+            table = _before(whole, holdout_steps)
             gaps = table.unit is not None
             rules, usual_rates = _defaults(model, own)
             # A rule over whole paths cannot be cut into windows.
             rules = {side: rule for side, rule in rules.items() if side == "phi" or window is None}
-            chosen = _build_objective(objective, particles, rules, objective_options)
-            start = _build(model, proposal, own, model_options, table, bootstrap=chosen.prior_proposal)
+            start, chosen = _start(
+                model, proposal, own, model_options, table, (objective, particles, rules, objective_options)
+            )
             fitted = _learn(
                 start,
                 table.series_list,
@@ -156,6 +166,7 @@ def fit(
                     "time_column": time,
                     "inputs": table.inputs or ([] if gaps else None),
                     "unit": table.unit,
+                    "holdout_steps": holdout_steps or None,
                     "image": None if table.image is None else list(table.image),
                     "validation": None if validation is None else str(validation),
                 },
@@ -165,6 +176,8 @@ def fit(
                 rates=rates or usual_rates,
                 **settings,
             )
+            if holdout_steps:
+                _score_last(fitted, out, whole, holdout_steps)
             if checks:
                 _check(fitted, out, held_out or table.series_list, table.columns)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
@@ -201,6 +214,69 @@ def _read_data(
             "more series, another share, or a file with --validation."
         )
     return table._replace(series_list=series_list[:-count]), series_list[-count:]
+
+
+def _before(table: Any, steps: int) -> Any:
+    """The table without the last steps of every series."""
+    if not steps:
+        return table
+    short = min(len(series.values()) for series in table.series_list)
+    if short < steps + 2:
+        fail(
+            f"--holdout-steps {steps} leaves fewer than two steps to learn from: the shortest series has {short}. Hold "
+            "out fewer."
+        )
+    cut = [series.window(0, series.steps - steps) for series in table.series_list]
+    return table._replace(series_list=cut, times=None if table.times is None else [one[:-steps] for one in table.times])
+
+
+def _start(
+    model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, asked: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """The initial model, and the objective: None for the exact likelihood, which is the default where it is known."""
+    import jax
+
+    from mcfo.exact import is_exact
+    from mcfo.precision import widened
+
+    name, particles, rules, more = asked
+    if name not in (None, "exact"):
+        chosen = _build_objective(name, particles, rules, more)
+        return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+    # In float64: what is fixed is not rounded in an exact fit.
+    with jax.enable_x64(True):
+        start = widened(_build(model, proposal, own, options, table, bootstrap=False))
+    if is_exact(start.model):
+        if more:
+            raise InputError("--objective-option is about objectives by particles. Name one, --objective mcfo.")
+        return start, None
+    if name == "exact":
+        raise InputError(
+            f"The likelihood of {model} is not known exactly. Leave out --objective, or name one that estimates it: mcfo."
+        )
+    chosen = _build_objective("mcfo", particles, rules, more)
+    return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+
+
+def _score_last(fitted: Any, out: Path, table: Any, steps: int) -> None:
+    """Scores the forecasts of the steps that were held out, one step ahead, and writes them into results.json."""
+    import json
+
+    from rich.console import Console
+
+    from mcfo.cli.evaluate import NAIVE_NOTE, score_table
+    from mcfo.files import read_json, write_atomically
+    from mcfo.inference.rolling_evaluation import RollingEvaluation, evaluate_rolling
+
+    results: dict[int, RollingEvaluation] = {}
+    for one in fitted.seeds:
+        results[one.seed] = evaluate_rolling(one.model, one.proposal, table.series_list, last=steps)
+    console = Console()
+    console.print(score_table(results, f"The last {steps} steps, which were held out, one step ahead"))
+    console.print(NAIVE_NOTE, highlight=False)
+    content = read_json(out / "results.json")
+    content["holdout"] = {"steps": steps, "seeds": [{"seed": seed, **one.as_data()} for seed, one in results.items()]}
+    write_atomically(out / "results.json", (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
@@ -281,8 +357,9 @@ def _learn(
     if tensorboard:
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
-    console.print(f"{len(series_list)} series{others}, {options['steps']} steps. Compiling takes some seconds first.")
-    data = {"objective": objective, "validation": held_out, "out": out, "listener": listener}
+    how = f"{options['steps']} steps" if objective is not None else "the exact likelihood is maximized"
+    console.print(f"{len(series_list)} series{others}, {how}. Compiling takes some seconds first.")
+    data = {"objective": objective or "exact", "validation": held_out, "out": out, "listener": listener}
     return learn(start.model, start.proposal, series_list, **data, **options)
 
 
@@ -300,6 +377,17 @@ def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> Non
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
 
 
+def _convergence(seed: int, found: Any, steps: int) -> str:
+    """How the search for the maximum ended, in a sentence."""
+    near = sum(value is not None and value > max(filter(None, found.log_likelihoods)) - 0.01 for value in found.log_likelihoods)
+    end = "converged" if found.converged else "did not converge"
+    bounds = f" At a bound, zero: {', '.join(found.at_bounds)}." if found.at_bounds else ""
+    return (
+        f"Seed {seed}: exact maximum likelihood {end} after {steps} steps; {near} of {len(found.log_likelihoods)} starts "
+        f"reached the maximum; the largest derivative there is {found.gradient_norm:.1e}.{bounds}"
+    )
+
+
 def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> None:
     from rich.console import Console
 
@@ -311,6 +399,9 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
     if fitted.skipped:
         total = fitted.steps * len(fitted.seeds)
         console.print(f"[yellow]{fitted.skipped} of {total} updates were not finite and were skipped.[/yellow]")
+    for one in fitted.seeds:
+        if one.convergence is not None:
+            console.print(_convergence(one.seed, one.convergence, fitted.steps), highlight=False, markup=False)
     if fitted.stopped == "early":
         console.print(f"Stopped early after {fitted.steps} steps: the validation NLL fell no more.")
     if (table := parameter_table(out)) is not None:

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from mcfo.data.column_layout import DefaultColumns, RequestedColumns
@@ -17,7 +16,6 @@ from mcfo.data.times import RawSeries, Spacing, Span, spacing
 from mcfo.errors import InputError
 from mcfo.files import write_atomically
 from mcfo.series import Series
-from mcfo.validation import float_dtype
 
 _LISTED = ".csv, .parquet, .nc or .npz"
 
@@ -73,8 +71,7 @@ class Table(NamedTuple):
         for series, times in zip(self.series_list, self.times, strict=True):
             gaps = np.concatenate([[1.0], np.diff(times) / unit])[:, None]
             inputs = gaps if series.inputs is None else np.concatenate([gaps, np.asarray(series.inputs)], axis=1)
-            driven = jnp.asarray(inputs, float_dtype())
-            series_list.append(eqx.tree_at(lambda s: s.inputs, series, driven, is_leaf=lambda leaf: leaf is None))
+            series_list.append(eqx.tree_at(lambda s: s.inputs, series, inputs, is_leaf=lambda leaf: leaf is None))
         return self._replace(series_list=series_list, unit=unit)
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mcfo.data.batching import unstacked
 from mcfo.data.tables import Table, read_series
 from mcfo.inference.quantiles import Summary, check_levels
 from mcfo.series import Series, stack
@@ -83,16 +84,12 @@ def named_series(data: Any) -> NamedSeries:
     if isinstance(data, Table | NamedSeries):
         return NamedSeries(list(data.series_list), list(data.names), list(data.columns), data.moments)
     if isinstance(data, Series):
-        data = [data] if data.observations.ndim == 2 else _unstacked(data)
+        data = [data] if data.observations.ndim == 2 else unstacked(data)
     elif not (isinstance(data, list | tuple) and data and all(isinstance(one, Series) for one in data)):
         data = [Series.from_values(data)]
     series_list = list(data)
     columns = [f"x{index + 1}" for index in range(series_list[0].observations.shape[1])]
     return NamedSeries(series_list, [str(index + 1) for index in range(len(series_list))], columns)
-
-
-def _unstacked(batch: Series) -> list[Series]:
-    return [jax.tree.map(lambda array, index=index: array[index], batch) for index in range(len(batch.observations))]
 
 
 def dataset_of(

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
+from mcfo.inference.exact_laws import filter_arrays, uses_exact_laws
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, emission_mean
 from mcfo.proposals.base import Proposal
@@ -123,28 +124,43 @@ def filter(
     proposal: Proposal,
     data: Any,
     *,
-    particles: int = 1000,
+    particles: int | None = None,
     levels: Sequence[float] = LEVELS,
     draws: int = 0,
     seed: int = 0,
+    method: str | None = None,
     progress: Progress = iter,
 ) -> xarray.Dataset:
-    """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: means and quantiles, ESS, log evidence.
+    """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: means and quantiles, log evidence.
+
+    Models whose distributions are known are filtered exactly, which the attribute `exact` of the data set says, unless
+    particles are asked for; a particle filter also reports its ESS.
 
     **Arguments:**
 
     - `data`: a CSV or NPZ file, a table of [`read_series`][], one [`Series`][] or several, or an array with NaN where
       values are missing.
-    - `particles`: the number of particles.
+    - `particles`: the number of particles, 1000 by default where there is no exact answer.
     - `levels`: the levels of the quantiles.
     - `draws`: the number of draws beside the summaries, for ArviZ; those of different steps are not connected.
     - `seed`: the seed of all random numbers.
+    - `method`: "exact" or "particles"; by default exact where that is possible and `particles` is not given.
     """
+    levels, key = check_levels(levels), jax.random.key(seed)
+    if uses_exact_laws(model, method, particles):
+        return dataset_of(
+            "filter",
+            named_series(data),
+            lambda series: filter_arrays(model, series, levels, draws, key=key),
+            levels,
+            {"exact": 1, "seed": seed},
+            progress,
+            latent_names=model.latent_names,
+        )
+    particles = particles or 1000
 
     def one(series: Series) -> dict[str, Any]:
-        result = filter_series(
-            model, proposal, series, key=jax.random.key(seed), sampler=SMC(particles), levels=levels, draws=draws
-        )
+        result = filter_series(model, proposal, series, key=key, sampler=SMC(particles), levels=levels, draws=draws)
         return state_arrays(result.latent, result.predicted, result.record, result.draws)
 
     about = {"particles": particles, "seed": seed}

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from mcfo.inference.datasets import Progress, dataset_of, named_series
+from mcfo.inference.exact_laws import forecast_arrays, uses_exact_laws
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, Path, simulate_from_memory
 from mcfo.proposals.base import Proposal
@@ -67,14 +68,18 @@ def forecast_series(
     - `draws`: the number of paths, each from a particle drawn by the last weights.
     - `inputs`: the coming inputs, (steps, inputs), for a model that takes them.
     """
+    _check(series, steps, draws, inputs)
+    inputs = None if inputs is None else jnp.asarray(inputs, float)
+    return _forecast(model, proposal, series, sampler or SMC(1000), steps, draws, inputs, key)
+
+
+def _check(series: Series, steps: int, draws: int, inputs: Any) -> None:
     if steps < 1 or draws < 1:
         raise ValueError(f"A forecast needs at least one step and one draw, but got {steps} steps and {draws} draws.")
     if (inputs is None) != (series.inputs is None) or (inputs is not None and len(inputs) != steps):
         raise ValueError(
             f"The forecast of {steps} steps needs as many rows of inputs if the series has inputs, and none if not."
         )
-    inputs = None if inputs is None else jnp.asarray(inputs, float)
-    return _forecast(model, proposal, series, sampler or SMC(1000), steps, draws, inputs, key)
 
 
 @eqx.filter_jit
@@ -103,11 +108,12 @@ def forecast(
     data: Any,
     steps: int,
     *,
-    particles: int = 1000,
+    particles: int | None = None,
     draws: int = 1000,
     levels: Sequence[float] = LEVELS,
     inputs: Any = None,
     seed: int = 0,
+    method: str | None = None,
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Forecast p(z_T+s, x_T+s | x_1:T) for s = 1..`steps` after the end of every series: means and quantiles.
@@ -119,9 +125,20 @@ def forecast(
 
     - `draws`: the number of paths.
     - `inputs`: the coming inputs, (steps, inputs), for a model that takes them.
-    - `data`, `particles`, `levels`, `seed`: as in `filter`.
+    - `data`, `particles`, `levels`, `seed`, `method`: as in `filter`.
     """
-    several = jnp.asarray(check_levels(levels), float)
+    levels, key, names = check_levels(levels), jax.random.key(seed), model.latent_names
+    if uses_exact_laws(model, method, particles):
+
+        def exactly(series: Series) -> dict[str, Any]:
+            _check(series, steps, draws, inputs)
+            return forecast_arrays(model, series, steps, inputs, levels, draws, key=key)
+
+        about = {"exact": 1, "seed": seed}
+        return dataset_of(
+            "forecast", named_series(data), exactly, levels, about, progress, future=True, latent_names=names
+        )
+    particles, several = particles or 1000, jnp.asarray(levels, float)
 
     def one(series: Series) -> dict[str, Any]:
         result = forecast_series(
@@ -132,12 +149,11 @@ def forecast(
             sampler=SMC(particles),
             draws=draws,
             inputs=inputs,
-            key=jax.random.key(seed),
+            key=key,
         )
         return future_arrays(result, several, model)
 
     about = {"particles": particles, "seed": seed}
-    names = model.latent_names
     return dataset_of("forecast", named_series(data), one, levels, about, progress, future=True, latent_names=names)
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
+from mcfo.inference.exact_laws import smooth_arrays, uses_exact_laws
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.missing import fill, impute
 from mcfo.models.base import MarkovModel, Model, emission_mean
@@ -186,11 +187,12 @@ def smooth(
     proposal: Proposal,
     data: Any,
     *,
-    particles: int = 1000,
+    particles: int | None = None,
     paths: int = 500,
     levels: Sequence[float] = LEVELS,
     draws: int = 0,
     seed: int = 0,
+    method: str | None = None,
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Compute p(z_t | x_1:T) for every step of every series, and the predictive distribution of x_t.
@@ -200,17 +202,29 @@ def smooth(
     **Arguments:**
 
     - `particles`: the number of particles; those of all steps are stored.
-    - `paths`: the number of paths that are drawn backwards.
+    - `paths`: the number of paths that are drawn backwards, where there is no exact answer.
     - `draws`: the number of paths beside the summaries, for ArviZ.
-    - `data`, `levels`, `seed`: as in `filter`.
+    - `data`, `levels`, `seed`, `method`: as in `filter`.
     """
+    levels, key = check_levels(levels), jax.random.key(seed)
+    if uses_exact_laws(model, method, particles):
+        return dataset_of(
+            "smooth",
+            named_series(data),
+            lambda series: smooth_arrays(model, series, levels, draws, key=key),
+            levels,
+            {"exact": 1, "seed": seed},
+            progress,
+            latent_names=model.latent_names,
+        )
+    particles = particles or 1000
 
     def one(series: Series) -> dict[str, Any]:
         result = smooth_series(
             model,
             proposal,
             series,
-            key=jax.random.key(seed),
+            key=key,
             sampler=SMC(particles),
             paths=paths,
             levels=levels,

@@ -5,6 +5,7 @@ Missing values are integrated out, dimension by dimension; padded steps do not e
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -89,10 +90,16 @@ def check(model: Any, series: Any) -> None:
 @eqx.filter_jit
 def jitted_filter(model: Model, series: Series) -> KalmanFilter:
     """`kalman_filter` without its checks."""
+    return filter_frames(model, frames_of(model, series))[0]
+
+
+def filter_frames(model: Model, frames: Frame) -> tuple[KalmanFilter, Law]:
+    """The filter of steps that `frames_of` has prepared, and the predicted laws as they were used."""
+    form_at = forms(model, frames)
 
     def step(carry: tuple[Law, Any], frame: Frame):
         law, begun = carry
-        form = form_of(model, frame.inputs)
+        form = form_at(frame.inputs)
         predicted = select(begun, predict(law, form), law)
         filtered, updates = condition(predicted, form, frame.observation, frame.observed)
         log_density = jnp.sum(updates.log_density) + frame.context
@@ -101,10 +108,11 @@ def jitted_filter(model: Model, series: Series) -> KalmanFilter:
             filtered, predicted = select(frame.present, (filtered, predicted), (law, law))
             log_density = jnp.where(frame.present, log_density, 0.0)
             innovation = jnp.where(frame.present, innovation, jnp.nan)
-        return (filtered, True), KalmanFilter(predicted.gaussians(), filtered.gaussians(), log_density, innovation)
+        result = KalmanFilter(predicted.gaussians(), filtered.gaussians(), log_density, innovation)
+        return (filtered, True), (result, predicted)
 
     # Before the first step the "filtered" law is the initial one, and nothing moves it.
-    return jax.lax.scan(step, (initial_law(model, series), False), frames_of(model, series))[1]
+    return jax.lax.scan(step, (initial_law(model, frames), False), frames)[1]
 
 
 @eqx.filter_jit
@@ -119,11 +127,19 @@ def form_of(model: Model, inputs: Inputs) -> LinearForm:
     return form
 
 
-def initial_law(model: Model, series: Series) -> Law:
+def forms(model: Model, frames: Frame) -> Callable[[Inputs], LinearForm]:
+    """The linear form as a function of the inputs; without inputs it is computed once, outside of the loop."""
+    if frames.inputs is None:
+        form = form_of(model, None)
+        return lambda inputs: form
+    return lambda inputs: form_of(model, inputs)
+
+
+def initial_law(model: Model, frames: Frame) -> Law:
     """The law of z_1 before anything is seen."""
-    form = model.initial_form(None if series.inputs is None else series.inputs[0])
+    form = model.initial_form(None if frames.inputs is None else frames.inputs[0])
     assert form is not None
-    return Law(form.mean, form.covariance, form.diffuse.astype(form.mean.dtype), jnp.zeros((), jnp.int32))
+    return Law.first(*form)
 
 
 def frames_of(model: Model, series: Series) -> Frame:

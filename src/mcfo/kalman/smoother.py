@@ -9,10 +9,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from mcfo.kalman.filter import check, form_of, frames_of, jitted_filter
+from mcfo.kalman.filter import check, filter_frames, forms, frames_of
 from mcfo.kalman.update import Gaussians, Law, Update, condition, select
 from mcfo.models.base import Model
-from mcfo.series import Series
+from mcfo.series import Frame, Series
 
 
 class _Backward(eqx.Module):
@@ -38,13 +38,17 @@ def kalman_smoother(model: Model, series: Series) -> Gaussians:
 @eqx.filter_jit
 def jitted_smoother(model: Model, series: Series) -> Gaussians:
     """`kalman_smoother` without its checks."""
-    forward = jitted_filter(model, series)
-    frames = frames_of(model, series)
+    return smooth_frames(model, frames_of(model, series))
+
+
+def smooth_frames(model: Model, frames: Frame) -> Gaussians:
+    """The smoother of steps that `frames_of` has prepared."""
+    forward, predicted = filter_frames(model, frames)
+    form_at = forms(model, frames)
 
     def step(later: _Backward, laws: Any) -> tuple[_Backward, Gaussians]:
-        frame, predicted, filtered, found = laws
-        form = form_of(model, frame.inputs)
-        law = _law(predicted, found)
+        frame, law, filtered = laws
+        form = form_at(frame.inputs)
         _, updates = condition(law, form, frame.observation, frame.observed)
         now, _ = jax.lax.scan(_before_update, later, updates, reverse=True, unroll=min(len(frame.observation), 4))
         smoothed = _smooth(law, now)
@@ -54,22 +58,9 @@ def jitted_smoother(model: Model, series: Series) -> Gaussians:
             earlier = select(frame.present, earlier, later)
         return earlier, smoothed
 
-    predicted, filtered = forward.predicted, forward.filtered
     mean, covariance = jnp.zeros_like(predicted.mean[0]), jnp.zeros_like(predicted.covariance[0])
     end = _Backward(mean, mean, covariance, covariance, covariance)
-    return jax.lax.scan(step, end, (frames, predicted, filtered, _found(predicted)), reverse=True)[1]
-
-
-def _found(laws: Gaussians) -> Array:
-    """How many columns of B are zero, at each step."""
-    if laws.diffuse is None:
-        return jnp.zeros(len(laws.mean), jnp.int32)
-    return jnp.sum(jnp.all(laws.diffuse == 0, axis=-2), axis=-1, dtype=jnp.int32)
-
-
-def _law(laws: Gaussians, found: Array) -> Law:
-    diffuse = jnp.zeros((len(laws.mean), 0), laws.mean.dtype) if laws.diffuse is None else laws.diffuse
-    return Law(laws.mean, laws.covariance, diffuse, found)
+    return jax.lax.scan(step, end, (frames, predicted, forward.filtered), reverse=True)[1]
 
 
 def _smooth(law: Law, future: _Backward) -> Gaussians:

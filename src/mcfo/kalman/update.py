@@ -25,6 +25,11 @@ _UNROLLED = 4
 """The largest number of observed dimensions whose updates are unrolled."""
 
 
+def reach(dtype: Any) -> float:
+    """The relative size below which a diffuse entry is zero but for rounding."""
+    return float(jnp.finfo(dtype).eps) ** 0.7
+
+
 class Gaussians(eqx.Module):
     """A Gaussian law for each step.
 
@@ -40,7 +45,8 @@ class Gaussians(eqx.Module):
         finite = jnp.diagonal(self.covariance, axis1=-2, axis2=-1)
         if self.diffuse is None:
             return finite
-        return jnp.where(jnp.any(self.diffuse != 0, axis=-1), jnp.inf, finite)
+        size = jnp.max(jnp.abs(self.diffuse), axis=(-2, -1), keepdims=True)
+        return jnp.where(jnp.any(jnp.abs(self.diffuse) > reach(size.dtype) * size, axis=-1), jnp.inf, finite)
 
     def sample(self, count: int, *, key: Key) -> Float[Array, "steps count latent"]:
         """Independent draws at each step: of the marginal laws, not of paths."""
@@ -50,12 +56,22 @@ class Gaussians(eqx.Module):
 
 
 class Law(NamedTuple):
-    """N(mean, covariance + κ B Bᵀ), where the first `found` columns of B are zero."""
+    """N(mean, covariance + κ B Bᵀ), where the first `found` columns of B are zero.
 
-    mean: Float[Array, " latent"]
-    covariance: Float[Array, "latent latent"]
-    diffuse: Float[Array, "latent unknowns"]
-    found: Int[Array, ""]
+    `unreduced` is what B would be if nothing had been seen: the size of its rows tells what in B is mere rounding.
+    """
+
+    mean: Float[Array, "*steps latent"]
+    covariance: Float[Array, "*steps latent latent"]
+    diffuse: Float[Array, "*steps latent unknowns"]
+    unreduced: Float[Array, "*steps latent unknowns"]
+    found: Int[Array, "*steps"]
+
+    @classmethod
+    def first(cls, mean: Array, covariance: Array, diffuse: Array) -> Law:
+        """The law before anything is seen."""
+        diffuse = diffuse.astype(mean.dtype)
+        return cls(mean, covariance, diffuse, diffuse, jnp.zeros((), jnp.int32))
 
     def gaussians(self) -> Gaussians:
         return Gaussians(self.mean, self.covariance, self.diffuse if self.diffuse.shape[-1] else None)
@@ -95,7 +111,8 @@ def predict(law: Law, form: LinearForm) -> Law:
     matrix = form.transition_matrix
     covariance = matrix @ law.covariance @ matrix.T + form.transition_covariance
     mean = matrix @ law.mean + form.transition_offset
-    return Law(mean, (covariance + covariance.T) / 2, matrix @ law.diffuse, law.found)
+    covariance = (covariance + covariance.T) / 2
+    return Law(mean, covariance, matrix @ law.diffuse, matrix @ law.unreduced, law.found)
 
 
 def condition(law: Law, form: LinearForm, observation: Array, observed: Array) -> tuple[Law, Update]:
@@ -143,7 +160,8 @@ def _update(law: Law, number: _Observed) -> tuple[Law, Update]:
     gain = update.gain
     half = law.covariance - jnp.outer(gain, shared)
     covariance = half - jnp.outer(half @ row, gain) + number.variance * jnp.outer(gain, gain)
-    return Law(law.mean + gain * error, (covariance + covariance.T) / 2, diffuse, found), update
+    mean, covariance = law.mean + gain * error, (covariance + covariance.T) / 2
+    return Law(mean, covariance, diffuse, law.unreduced, found), update
 
 
 def _diffuse_update(
@@ -151,10 +169,9 @@ def _diffuse_update(
 ) -> tuple[Bool[Array, ""], Update, Float[Array, "latent unknowns"]]:
     """Whether B reaches the number, the update in that case, and the columns of B that are then left."""
     seen = law.diffuse.T @ number.row
-    # Compared with the terms of the sum, so that the unit of an input or of a state decides nothing.
-    terms = jnp.abs(law.diffuse).T @ jnp.abs(number.row)
-    least = jnp.finfo(seen.dtype).eps ** 0.6
-    reached = number.known & (jnp.sum(seen**2) > least**2 * jnp.sum(terms**2))
+    # Compared with the terms of the sum, as large as they were: the unit of the data decides nothing.
+    size = jnp.abs(number.row) @ jnp.sum(jnp.abs(law.unreduced), axis=1)
+    reached = number.known & (jnp.sum(seen**2) > (reach(seen.dtype) * size) ** 2)
     seen = jnp.where(reached, seen, 1.0)
     variance_diffuse = jnp.sum(seen**2)
     gain = law.diffuse @ seen / variance_diffuse

@@ -274,8 +274,7 @@ def _start(
         start = build_own(model, series_list, proposal)
     else:
         check(parts.name, series_list, parts.options)
-        # Zeros and ones are values of every model of the catalogue.
-        values = np.tile(np.array([[1], [0], [1], [1]]), (1, parts.dimensions))
+        values = np.tile(entry(parts.name).example(parts.options), (1, parts.dimensions))
         inputs = np.ones((len(values), parts.inputs.size)) if parts.inputs.size else None
         series = Series.from_values(values, inputs=inputs)
         start = build(parts.name, [series], parts.options, gaps=parts.inputs.unit is not None)

@@ -83,8 +83,8 @@ class Model(eqx.Module):
 
     @property
     def finite_states(self) -> int | None:
-        """K where the latent is one of 0, ..., K - 1 and the model is Markov: its distributions are then computed
-        exactly (`mcfo.forward_algorithm`). None otherwise."""
+        """K where the latent is one of 0, ..., K - 1, the model is Markov and its emission reads z_t alone: its
+        distributions are then computed exactly (`mcfo.forward_algorithm`). None otherwise."""
         return None
 
     @property

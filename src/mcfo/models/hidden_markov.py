@@ -205,7 +205,8 @@ class HiddenMarkov(MarkovModel):
         return self._regimes(self.chain.log_transition[memory], inputs)
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
-        return jax.tree.map(lambda array: array[latent], self.emissions).distribution(inputs)
+        # By jnp: the arrays of an exact fit are numpy's, which a tracer cannot index.
+        return jax.tree.map(lambda array: jnp.asarray(array)[latent], self.emissions).distribution(inputs)
 
     def _regimes(self, log_probabilities: Float[Array, " regimes"], inputs: Inputs) -> Regimes:
         def log_likelihoods(

@@ -61,17 +61,17 @@ class MarkovChain(eqx.Module):
     @property
     def log_transition(self) -> Float[Array, "regimes regimes"]:
         """log A."""
-        count = self.count
-        others = ~np.eye(count, dtype=bool)
-        logits = jnp.zeros((count, count), self.transition_logits.dtype)
-        return jax.nn.log_softmax(logits.at[np.nonzero(others)].set(self.transition_logits.ravel()), axis=-1)
+        given = jnp.asarray(self.transition_logits)
+        others = np.nonzero(~np.eye(self.count, dtype=bool))
+        logits = jnp.zeros((self.count, self.count), given.dtype).at[others].set(given.ravel())
+        return jax.nn.log_softmax(logits, axis=-1)
 
     @property
     def log_initial(self) -> Float[Array, " regimes"]:
         """log π."""
         if self.initial_logits is None:
             return jnp.log(stationary_distribution(self.transition_probabilities))
-        return jax.nn.log_softmax(jnp.append(0.0, self.initial_logits).astype(self.initial_logits.dtype))
+        return jax.nn.log_softmax(jnp.pad(jnp.asarray(self.initial_logits), (1, 0)))
 
     @property
     def transition_probabilities(self) -> Float[Array, "regimes regimes"]:

@@ -125,7 +125,7 @@ class SwitchingLinearGaussian(Model):
         return KalmanMemory(mean + posterior.gain @ innovation, posterior.covariance, latent)
 
     def _regime(self, index: Int[Array, ""]) -> LinearGaussian:
-        return jax.tree.map(lambda array: array[index], self.regimes)
+        return jax.tree.map(lambda array: jnp.asarray(array)[index], self.regimes)
 
     def _regimes(self, log_probabilities: Float[Array, " regimes"], memory: Memory, inputs: Inputs) -> Regimes:
         def log_likelihoods(

@@ -1,0 +1,201 @@
+"""Structural models against statsmodels, which shares nothing with them."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import statsmodels.api as sm
+
+from mcfo import Series, kalman_filter, kalman_smoother
+from mcfo.exact import is_exact, log_evidence
+from mcfo.models.components import Regression, Season, Trend
+from mcfo.models.stationary_components import AR, Cycle
+from mcfo.models.structural_model import GaussianStructural
+
+STEPS = 48
+VARIANCES = {
+    "sigma2.irregular": 0.7,
+    "sigma2.level": 0.3,
+    "sigma2.trend": 0.02,
+    "sigma2.seasonal": 0.11,
+    "sigma2.freq_seasonal_6(2)": 0.05,
+    "sigma2.freq_seasonal_4(2)": 0.03,
+    "sigma2.freq_seasonal_7.3(2)": 0.04,
+    "sigma2.cycle": 0.21,
+    "frequency.cycle": 2 * math.pi / 9,
+    "damping.cycle": 0.83,
+    "ar.L1": 0.5,
+    "ar.L2": -0.3,
+    "sigma2.ar": 0.4,
+    "beta.x1": 1.3,
+    "beta.x2": -0.4,
+}
+SCALES = {name: math.sqrt(value) for name, value in VARIANCES.items() if "sigma2" in name}
+WALK = Trend(level_scale=SCALES["sigma2.level"])
+LOCAL = {"slope": True, "slope_scale": SCALES["sigma2.trend"]}
+PERIOD = {"cycle_period_bounds": (2, 30)}
+AR2 = AR(coefficients=[0.5, -0.3], scale=SCALES["sigma2.ar"])
+
+
+def waves(period, name, **options):
+    return Season(period, kind="trigonometric", harmonics=2, scale=SCALES.get(name), **options)
+
+
+def cycle(scale=SCALES["sigma2.cycle"], damping=0.83):
+    return Cycle(period=9, damping=damping, scale=scale, bounds=(2, 30), diffuse=True)
+
+
+# What statsmodels calls a model, and what we do.
+CASES = {
+    "fixed intercept": ({"level": "fixed intercept", "irregular": True}, {"trend": Trend()}),
+    "local level": ({"level": "local level"}, {"trend": WALK}),
+    "random walk": ({"level": "random walk"}, {"trend": WALK, "irregular_scale": None}),
+    "deterministic trend": ({"level": "deterministic trend"}, {"trend": Trend(slope=True)}),
+    "local linear deterministic trend": (
+        {"level": "local linear deterministic trend"},
+        {"trend": Trend(level_scale=SCALES["sigma2.level"], slope=True)},
+    ),
+    "random walk with drift": (
+        {"level": "random walk with drift"},
+        {"trend": Trend(level_scale=SCALES["sigma2.level"], slope=True), "irregular_scale": None},
+    ),
+    "local linear trend": (
+        {"level": "local linear trend"},
+        {"trend": Trend(level_scale=SCALES["sigma2.level"], **LOCAL)},
+    ),
+    "smooth trend": ({"level": "smooth trend"}, {"trend": Trend(**LOCAL)}),
+    "random trend": ({"level": "random trend"}, {"trend": Trend(**LOCAL), "irregular_scale": None}),
+    "dummy season": (
+        {"level": "local level", "seasonal": 6},
+        {"trend": WALK, "seasons": (Season(6, scale=SCALES["sigma2.seasonal"]),)},
+    ),
+    "fixed dummy season": (
+        {"level": "local linear trend", "seasonal": 6, "stochastic_seasonal": False},
+        {"trend": Trend(level_scale=SCALES["sigma2.level"], **LOCAL), "seasons": (Season(6),)},
+    ),
+    "season without trend": (
+        {"seasonal": 4, "irregular": True},
+        {"seasons": (Season(4, scale=SCALES["sigma2.seasonal"]),)},
+    ),
+    "two seasons": (
+        {
+            "level": "smooth trend",
+            "freq_seasonal": [{"period": 6, "harmonics": 2}, {"period": 7.3, "harmonics": 2}],
+        },
+        {
+            "trend": Trend(**LOCAL),
+            "seasons": (waves(6, "sigma2.freq_seasonal_6(2)"), waves(7.3, "sigma2.freq_seasonal_7.3(2)")),
+        },
+    ),
+    "all harmonics": (
+        {"level": "local level", "freq_seasonal": [{"period": 4, "harmonics": 2}]},
+        {"trend": WALK, "seasons": (waves(4, "sigma2.freq_seasonal_4(2)"),)},
+    ),
+    "both kinds of season": (
+        {
+            "level": "local level",
+            "seasonal": 4,
+            "freq_seasonal": [{"period": 7.3, "harmonics": 2}],
+            "stochastic_freq_seasonal": [False],
+        },
+        {"trend": WALK, "seasons": (Season(4, scale=SCALES["sigma2.seasonal"]), waves(7.3, "none"))},
+    ),
+    "damped cycle": (
+        {"level": "local level", "cycle": True, "stochastic_cycle": True, "damped_cycle": True, **PERIOD},
+        {"trend": WALK, "cycle": cycle()},
+    ),
+    "undamped cycle": (
+        {"level": "smooth trend", "cycle": True, "stochastic_cycle": True, **PERIOD},
+        {"trend": Trend(**LOCAL), "cycle": cycle(damping=None)},
+    ),
+    "fixed cycle": (
+        {"level": "random walk", "cycle": True, **PERIOD},
+        {"trend": WALK, "irregular_scale": None, "cycle": cycle(scale=None, damping=None)},
+    ),
+    "autoregression": ({"level": "smooth trend", "autoregressive": 2}, {"trend": Trend(**LOCAL), "ar": AR2}),
+    "autoregression alone": ({"autoregressive": 2}, {"ar": AR2, "irregular_scale": None}),
+    "inputs as states": (
+        {"level": "local level", "exog": True, "mle_regression": False},
+        {"trend": WALK, "regression": Regression(2)},
+    ),
+    "inputs as parameters": (
+        {"level": "local linear trend", "exog": True},
+        {"trend": Trend(level_scale=SCALES["sigma2.level"], **LOCAL), "input_weights": [1.3, -0.4]},
+    ),
+    "everything": (
+        {
+            "level": "local linear trend",
+            "seasonal": 4,
+            "freq_seasonal": [{"period": 6, "harmonics": 2}],
+            "cycle": True,
+            "stochastic_cycle": True,
+            "damped_cycle": True,
+            **PERIOD,
+            "autoregressive": 2,
+            "exog": True,
+            "mle_regression": False,
+        },
+        {
+            "trend": Trend(level_scale=SCALES["sigma2.level"], **LOCAL),
+            "seasons": (Season(4, scale=SCALES["sigma2.seasonal"]), waves(6, "sigma2.freq_seasonal_6(2)")),
+            "cycle": cycle(),
+            "ar": AR2,
+            "regression": Regression(2),
+        },
+    ),
+}
+
+
+def data(gaps):
+    generator = np.random.default_rng(3)
+    steps = np.arange(STEPS)
+    values = 20 + np.cumsum(generator.normal(size=STEPS)) + 2 * np.sin(2 * np.pi * steps / 6)
+    if gaps:
+        values[[0, 2, 3, 17, 18, 40, STEPS - 1]] = np.nan
+    return values, generator.normal(size=(STEPS, 2))
+
+
+def of_statsmodels(options, values, inputs):
+    options = dict(options)
+    exog = inputs if options.pop("exog", False) else None
+    theirs = sm.tsa.UnobservedComponents(values, exog=exog, use_exact_diffuse=True, **options)
+    return theirs.smooth([VARIANCES[name] for name in theirs.param_names])
+
+
+def series_of(ours, values, inputs):
+    uses = "regression" in ours or "input_weights" in ours
+    return Series.from_values(values, inputs=inputs if uses else None)
+
+
+def their_components(result):
+    """Mean and variance of each component, by our names."""
+    named = {"level": result.level, "slope": result.trend, "cycle": result.cycle, "ar": result.autoregressive}
+    if result.seasonal is not None:
+        named[f"season {result.model.seasonal_periods}"] = result.seasonal
+    found = {name: (one["smoothed"], one["smoothed_cov"]) for name, one in named.items() if one is not None}
+    for period, one in zip(result.model.freq_seasonal_periods, result.freq_seasonal or [], strict=True):
+        # Their variance of a sum of waves leaves out the covariances between them.
+        waves = slice(one["offset"], one["offset"] + 4, 2)
+        found[f"season {period}"] = (one["smoothed"], result.smoothed_state_cov[waves, waves].sum(axis=(0, 1)))
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_likelihood_and_components_equal_statsmodels(name):
+    options, parts = CASES[name]
+    model = GaussianStructural(**({"irregular_scale": SCALES["sigma2.irregular"]} | parts))
+    assert is_exact(model)
+    values, inputs = data(gaps=True)
+    result = of_statsmodels(options, values, inputs)
+    series = series_of(parts, values, inputs)
+    np.testing.assert_allclose(log_evidence(model, series), result.llf, rtol=1e-9)
+    smoothed = kalman_smoother(model, series)
+    ours, theirs = model.component_laws(smoothed.mean, smoothed.covariance, series.inputs), their_components(result)
+    assert theirs.keys() == ours.keys() - {"regression"}
+    for component, (mean, variance) in theirs.items():
+        np.testing.assert_allclose(ours[component].mean, mean, rtol=1e-6, atol=1e-7, err_msg=component)
+        np.testing.assert_allclose(ours[component].variance, variance, rtol=1e-6, atol=1e-7, err_msg=component)
+    if model.regression is not None:
+        np.testing.assert_allclose(smoothed.mean[:, -2:].T, result.smoothed_state[-2:], rtol=1e-6)
