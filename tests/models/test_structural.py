@@ -2,13 +2,11 @@
 
 import math
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import statsmodels.api as sm
 
-from mcfo import Series, kalman_filter, kalman_smoother
+from mcfo import Series, kalman_smoother
 from mcfo.exact import is_exact, log_evidence
 from mcfo.models.components import Regression, Season, Trend
 from mcfo.models.stationary_components import AR, Cycle

@@ -10,6 +10,9 @@ import numpy as np
 _WINDOW = 7
 """Steps over which neighbors are averaged: regimes last, single values scatter."""
 _ROUNDS = 50
+_REFINEMENTS = 10
+_MOST_STEPS = 50_000
+"""The most steps that refinements go through in all: they are a loop in Python."""
 
 
 class Clusters(NamedTuple):
@@ -43,7 +46,8 @@ def cluster(parts: list[np.ndarray], count: int, stay: float, *, flat: bool = Fa
     """Cluster the steps of series by k-means.
 
     Steps are compared by their values, by the averages of their neighborhoods, and by how far the neighborhoods
-    scatter; of these three the clusters are chosen in which a Gaussian hidden Markov model explains the values best.
+    scatter. Each of these three is refined: the steps are assigned anew by a Gaussian hidden Markov model with the
+    moments of the clusters. The clusters are chosen in which that model explains the values best.
 
     **Arguments:**
 
@@ -64,7 +68,11 @@ def cluster(parts: list[np.ndarray], count: int, stay: float, *, flat: bool = Fa
         labels = _k_means(np.nan_to_num(np.concatenate(each)), count)
         split = np.split(labels, np.cumsum([len(part) for part in parts])[:-1])
         clusters = Clusters(labels, _transition(split, count, stay))
-        found.append((_log_likelihood(standard, clusters), clusters))
+        # Indicators of categories are not Gaussian, and neighborhoods have found what there is.
+        for _ in range(0 if flat else min(_REFINEMENTS, _MOST_STEPS // len(labels))):
+            _, split = _decoded(standard, clusters)
+            clusters = Clusters(np.concatenate(split), _transition(split, count, stay))
+        found.append((_decoded(standard, clusters)[0], clusters))
     return max(found, key=lambda one: one[0])[1]
 
 
@@ -110,18 +118,28 @@ def _transition(labels: list[np.ndarray], count: int, stay: float) -> np.ndarray
     return counts / counts.sum(axis=1, keepdims=True)
 
 
-def _log_likelihood(parts: list[np.ndarray], clusters: Clusters) -> float:
-    """The log-likelihood of a Gaussian hidden Markov model with the moments of the clusters."""
+def _decoded(parts: list[np.ndarray], clusters: Clusters) -> tuple[float, list[np.ndarray]]:
+    """Return the log-likelihood of a Gaussian hidden Markov model with the moments of the clusters, and the most
+    probable cluster of each step given its whole series."""
     pooled = np.concatenate(parts)
     means, deviations = clusters.means(pooled), np.maximum(clusters.deviations(pooled), 0.1)
-    total = 0.0
+    total, labels = 0.0, []
     for part in parts:
         terms = -0.5 * ((part[:, None] - means) / deviations) ** 2 - np.log(deviations)
         log_densities = np.nansum(terms, axis=-1)
+        peaks = log_densities.max(axis=1)
+        densities = np.exp(log_densities - peaks[:, None])
+        filtered = np.empty_like(densities)
         state = np.full(len(means), 1 / len(means))
-        for row in log_densities:
-            peak = row.max()
-            state = (state @ clusters.transition) * np.exp(row - peak)
-            total += peak + np.log(state.sum())
-            state = state / state.sum()
-    return float(total)
+        for step, density in enumerate(densities):
+            state = (state @ clusters.transition) * density
+            total += peaks[step] + np.log(state.sum())
+            state = filtered[step] = state / state.sum()
+        future = np.ones(len(means))
+        smoothed = np.empty_like(densities)
+        for step in range(len(part) - 1, -1, -1):
+            smoothed[step] = filtered[step] * future
+            future = clusters.transition @ (densities[step] * future)
+            future = future / future.sum()
+        labels.append(np.argmax(smoothed, axis=1))
+    return float(total), labels

@@ -240,5 +240,7 @@ def _autocorrelation(parts: list[np.ndarray]) -> float:
     before = np.concatenate([part[:-1].ravel() for part in parts])
     after = np.concatenate([part[1:].ravel() for part in parts])
     known = ~(np.isnan(before) | np.isnan(after))
-    scale = float(np.sqrt(np.sum(before[known] ** 2) * np.sum(after[known] ** 2)))
-    return float(np.clip(np.sum(before[known] * after[known]) / scale, -0.8, 0.95)) if scale > 0 else 0.0
+    largest = np.max(np.abs(np.concatenate([before[known], after[known]])), initial=0.0) or 1.0
+    before, after = before[known] / largest, after[known] / largest
+    scale = float(np.sqrt(np.sum(before**2) * np.sum(after**2)))
+    return float(np.clip(np.sum(before * after) / scale, -0.8, 0.95)) if scale > 0 else 0.0

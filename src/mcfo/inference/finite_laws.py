@@ -88,7 +88,7 @@ class MixtureLaws(NamedTuple):
 
 
 @in_float64
-def _mapped(function: Any, model: Model, rows: list[np.ndarray], inputs: np.ndarray | None) -> np.ndarray:
+def _mapped(function: Any, model: Model, rows: list[np.ndarray], inputs: np.ndarray | None) -> Array:
     def one(model: Model, rows: list[Array], inputs: Any) -> Array:
         log_states, *beside = rows
         now = None if inputs is None else inputs[0]
