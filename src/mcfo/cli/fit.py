@@ -177,7 +177,7 @@ def fit(
                 **settings,
             )
             if holdout_steps:
-                _score_last(fitted, out, whole, holdout_steps)
+                _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
                 _check(fitted, out, held_out or table.series_list, table.columns)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
@@ -258,19 +258,20 @@ def _start(
     return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
 
 
-def _score_last(fitted: Any, out: Path, table: Any, steps: int) -> None:
+def _score_last(fitted: Any, out: Path, table: Any, steps: int, options: dict[str, str]) -> None:
     """Scores the forecasts of the steps that were held out, one step ahead, and writes them into results.json."""
     import json
 
     from rich.console import Console
 
-    from mcfo.cli.evaluate import NAIVE_NOTE, score_table
+    from mcfo.cli.evaluate import NAIVE_NOTE, score_table, season_of
     from mcfo.files import read_json, write_atomically
     from mcfo.inference.rolling_evaluation import RollingEvaluation, evaluate_rolling
 
     results: dict[int, RollingEvaluation] = {}
     for one in fitted.seeds:
-        results[one.seed] = evaluate_rolling(one.model, one.proposal, table.series_list, last=steps)
+        season = season_of(options, table)
+        results[one.seed] = evaluate_rolling(one.model, one.proposal, table.series_list, last=steps, season=season)
     console = Console()
     console.print(score_table(results, f"The last {steps} steps, which were held out, one step ahead"))
     console.print(NAIVE_NOTE, highlight=False)

@@ -32,8 +32,12 @@ _LONGEST = 3.0
 """The longest step of one parameter; a scale changes by at most exp(3)."""
 _SUFFICIENT = 1e-4
 """The share of the expected descent that a step must achieve. Armijo (1966)."""
-_ENOUGH = 1e-9
+_ENOUGH = 1e-8
 """Nats that a step is expected to gain below which the search ends; rounding is of about that size."""
+_ALIKE = 1e-3
+"""Nats within which a search is taken to end where another one has ended."""
+_OPTIMISM = 100.0
+"""Times the expected gain that a search may still make; one that would then be behind another that ended is given up."""
 _PATIENCE = 3
 """Accepted steps in a row that gain less than that after which it ends too."""
 _SHORTEST = 1e-10
@@ -191,7 +195,7 @@ def _rounds(problem: Problem, search: Search, count: Array) -> Any:
     def one_round(carry: Any) -> Any:
         search, index, log_likelihoods, norms = carry
         trial_values, gradients = jax.vmap(jax.value_and_grad(value))(search.trial)
-        search = jax.vmap(_step, in_axes=(0, 0, 0, None))(search, trial_values, gradients, values)
+        search = _give_up(jax.vmap(_step, in_axes=(0, 0, 0, None))(search, trial_values, gradients, values), values)
         norm = jnp.max(jnp.abs(search.gradient), axis=-1) * values
         at = log_likelihoods.at[index].set(-search.value * values), norms.at[index].set(norm)
         return search, index + 1, *at
@@ -246,6 +250,15 @@ def _step(search: Search, value: Array, gradient: Array, values: Array) -> Searc
         idle=choose(idle, search.idle),
         done=search.done | (accept & settled) | hopeless,
     )
+
+
+def _give_up(search: Search, values: Array) -> Search:
+    """End the searches that will not end above one that has ended. All lanes."""
+    ended = jnp.min(jnp.where(search.done, search.value, jnp.inf))
+    behind = (search.value - ended) * values
+    gain = -0.5 * jnp.sum(search.direction * search.gradient, axis=-1) * values
+    alike = (jnp.abs(behind) < _ALIKE) & (gain < _ALIKE)
+    return eqx.tree_at(lambda s: s.done, search, search.done | alike | (behind > _OPTIMISM * gain))
 
 
 def _direction(search: Search, gradient: Array) -> tuple[Array, Any]:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -214,6 +214,7 @@ _OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit"
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
+@runtime_checkable
 class Run(Protocol):
     """What a configuration is built from: a run by particles or by an exact likelihood."""
 
