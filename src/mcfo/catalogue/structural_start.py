@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -82,7 +83,11 @@ def _linked(sentence: Sentence, series: Series) -> Float[np.ndarray, " steps"]:
         if trials == "inputs":
             trials = np.asarray(series.inputs, np.float64)[: len(values), -1]
         return np.log(values + 0.5) - np.log(np.maximum(trials - values, 0.0) + 0.5)
-    return values if sentence.transform is None else np.asarray(sentence.transform.forward(values), np.float64)
+    return (
+        values
+        if sentence.transform is None
+        else np.asarray(sentence.transform.forward(jnp.asarray(values)), np.float64)
+    )
 
 
 def _explain(sentence: Sentence, model: Any, known: np.ndarray, series: Series) -> _Explained:
