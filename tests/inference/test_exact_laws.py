@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 import statsmodels.api as sm
 from scipy.stats import lognorm, norm
-from support.means import assert_mean
 
 import mcfo
 from mcfo.errors import InputError
@@ -15,6 +14,7 @@ from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Bootstrap
 from mcfo.series import Series
 from mcfo.transforms import read_transform
+from support.means import assert_mean
 
 STEPS, HORIZON = 12, 4
 
@@ -97,9 +97,7 @@ def forecast_log_scores(model, series):
             center, spread = given(mean, covariance, wanted, known, flat)
             gap = values[step, there] - center
             scores[origin, ahead] = -0.5 * (
-                gap @ np.linalg.solve(spread, gap)
-                + np.linalg.slogdet(spread)[1]
-                + len(there) * np.log(2 * np.pi)
+                gap @ np.linalg.solve(spread, gap) + np.linalg.slogdet(spread)[1] + len(there) * np.log(2 * np.pi)
             )
     return scores
 
@@ -109,7 +107,8 @@ def test_rolling_log_scores_are_those_of_the_joint_gaussian_at_every_horizon():
     series = gapped_series(model)
     truth = forecast_log_scores(model, series)
     result = mcfo.evaluate_rolling(model, Bootstrap(), series, horizon=HORIZON)
-    assert result.exact and result.particles is None
+    assert result.exact
+    assert result.particles is None
     scored = ~np.isnan(result.series[0].log_score)
     np.testing.assert_allclose(result.series[0].log_score[scored], truth[scored], rtol=1e-6)
     for ahead, scores in enumerate(result.scores):
@@ -141,10 +140,9 @@ def test_particles_score_as_the_exact_distributions_within_their_printed_errors(
 def test_a_log_score_that_a_few_draws_decide_is_not_a_number():
     model = LinearGaussian.scalar(1.0, 1.0, transition_variance=1.0, emission_variance=1e-8)
     series = Series.from_values(np.cumsum(np.full(8, 3.5)))
-    result = mcfo.evaluate_rolling(
-        model, Bootstrap(), series, horizon=2, particles=20, draws=20, key=jax.random.key(0)
-    )
-    assert np.isnan(result.scores[1].log_score) and result.scores[1].as_data()["log_score"] is None
+    result = mcfo.evaluate_rolling(model, Bootstrap(), series, horizon=2, particles=20, draws=20, key=jax.random.key(0))
+    assert np.isnan(result.scores[1].log_score)
+    assert result.scores[1].as_data()["log_score"] is None
     exact = mcfo.evaluate_rolling(model, Bootstrap(), series, horizon=2)
     assert np.isfinite(exact.scores[1].log_score)
 
@@ -156,7 +154,8 @@ def test_states_are_those_of_the_joint_gaussian(task):
     values = series.values()
     mean, covariance = joint(model, STEPS)
     dataset = getattr(mcfo, task)(model, Bootstrap(), series, levels=(0.05, 0.5, 0.95))
-    assert dataset.attrs["exact"] == 1 and np.isnan(dataset["ess"]).all()
+    assert dataset.attrs["exact"] == 1
+    assert np.isnan(dataset["ess"]).all()
     offset = 2 * STEPS
     for step in range(STEPS):
         last = step if task == "filter" else STEPS - 1
@@ -185,7 +184,9 @@ def test_draws_have_the_exact_distribution(task):
     dataset = getattr(mcfo, task)(model, Bootstrap(), series, draws=4000, seed=1)
     for step in (0, 4, STEPS - 1):
         for entry in range(2):
-            assert_mean(dataset["latent_draws"][0, step, :, entry].values, float(dataset["latent_mean"][0, step, entry]))
+            assert_mean(
+                dataset["latent_draws"][0, step, :, entry].values, float(dataset["latent_mean"][0, step, entry])
+            )
             assert_mean(
                 dataset["observation_draws"][0, step, :, entry].values,
                 float(mcfo.filter(model, Bootstrap(), series)["observation_mean"][0, step, entry])
@@ -195,7 +196,9 @@ def test_draws_have_the_exact_distribution(task):
 
 
 def _new_mean(model, dataset, step):
-    return np.asarray(model.emission_matrix) @ dataset["latent_mean"][0, step].values + np.asarray(model.emission_offset)
+    return np.asarray(model.emission_matrix) @ dataset["latent_mean"][0, step].values + np.asarray(
+        model.emission_offset
+    )
 
 
 def test_a_structural_model_filters_smooths_and_forecasts_as_statsmodels_does():
@@ -280,7 +283,7 @@ def test_double_precision_whatever_the_session_is():
 def test_what_cannot_be_answered_exactly_is_refused():
     model = two_columns()
     series = gapped_series(model)
-    with pytest.raises(InputError, match="There is no method 'exakt'. Did you mean 'exact'"):
+    with pytest.raises(InputError, match=r"There is no method 'exakt'. Did you mean 'exact'"):
         mcfo.filter(model, Bootstrap(), series, method="exakt")
     with pytest.raises(InputError, match="need no particles"):
         mcfo.filter(model, Bootstrap(), series, method="exact", particles=10)

@@ -91,14 +91,16 @@ def best_elsewhere(name, values, options, found, *, starts=6):
 def test_an_exact_fit_reaches_what_an_independent_optimizer_finds(case):
     name, data, options = CASES[case]
     fitted = mcfo.fit(name, data(), **options)
-    assert fitted.exact and fitted.stopped == "converged"
+    assert fitted.exact
+    assert fitted.stopped == "converged"
     found = fitted.evaluation.log_evidence
     assert found > best_elsewhere(name, data(), options, fitted.model) - NEAR
     # What the search climbed is the likelihood of the data in their own unit.
     np.testing.assert_allclose(max(fitted.best.convergence.log_likelihoods), found, rtol=1e-9)
     # A fit that ends after a few steps is told apart.
     early = mcfo.fit(name, data(), steps=2, **options)
-    assert early.stopped == "finished" and early.evaluation.log_evidence < found - NEAR
+    assert early.stopped == "finished"
+    assert early.evaluation.log_evidence < found - NEAR
 
 
 def test_the_maximum_of_a_diffuse_level_is_that_of_statsmodels():
@@ -201,9 +203,11 @@ def test_the_folder_of_an_exact_fit(tmp_path):
     values = [line["log_evidence_per_step"] for line in lines if line["seed"] == 0]
     assert values == sorted(values)
     config = json.loads((folder / "config.json").read_text())
-    assert config["objective"]["name"] == "exact" and config["precision"] == "float64"
+    assert config["objective"]["name"] == "exact"
+    assert config["precision"] == "float64"
     results = json.loads((folder / "results.json").read_text())
-    assert results["exact"] is True and results["stopped"] == "converged"
+    assert results["exact"] is True
+    assert results["stopped"] == "converged"
     assert results["seeds"][0]["convergence"]["converged"] is True
     assert results["seeds"][0]["evaluation"]["ess"] is None
     assert [path.suffix for path in (folder / "checkpoints").iterdir()] == [".npz"]
@@ -218,7 +222,9 @@ def test_the_folder_of_an_exact_fit(tmp_path):
         single = mcfo.load_run(folder).choose(0)
         assert mcfo.evaluate(single.model, single.proposal, Series.from_values(nile())).exact
     for model in (loaded.model, single.model):
-        np.testing.assert_array_equal(model.transition_noise.log_diagonal, fitted.seeds[0].model.transition_noise.log_diagonal)
+        np.testing.assert_array_equal(
+            model.transition_noise.log_diagonal, fitted.seeds[0].model.transition_noise.log_diagonal
+        )
 
 
 def test_objectives_by_name_and_by_default():

@@ -50,7 +50,9 @@ def evaluate(
     ] = None,
     season: Annotated[
         int | None,
-        _forecasts("Steps in a season, for the seasonal naive forecast; by default that of the model or the dates.", min=2),
+        _forecasts(
+            "Steps in a season, for the seasonal naive forecast; by default that of the model or the dates.", min=2
+        ),
     ] = None,
     plot: Annotated[Path | None, _forecasts("Draw forecasts and calibration into this .png file.")] = None,
 ) -> None:
@@ -72,7 +74,11 @@ def evaluate(
         applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
         if rolling:
             sizes = {"horizon": horizon or 1, "first": first or 1, "origins": origins, "draws": draws or 1000}
-            sizes |= {"particles": particles, "method": method, "season": season or season_of(nested(applied.saved.config, "model", "options"), applied.table)}
+            sizes |= {
+                "particles": particles,
+                "method": method,
+                "season": season or season_of(nested(applied.saved.config, "model", "options"), applied.table),
+            }
             _score_forecasts(applied, sizes, seed, as_json, out, plot)
         else:
             _evaluate(applied, {"particles": particles, "method": method}, seed, as_json, out)

@@ -23,6 +23,7 @@ from mcfo.errors import InputError
 from mcfo.learning.parameters import dotted
 from mcfo.models.base import Model
 from mcfo.precision import in_float64
+from mcfo.types import HostArray
 
 MEMORY = 20
 """Pairs of steps and gradients in the approximation of the Hessian: more than most models have parameters."""
@@ -37,7 +38,7 @@ _ENOUGH = 1e-8
 _ALIKE = 1e-3
 """Nats within which a search is taken to end where another one has ended."""
 _OPTIMISM = 100.0
-"""Times the expected gain that a search may still make; one that would then be behind another that ended is given up."""
+"""Times the expected gain that a search may still make; one that would then still be behind is given up."""
 _PATIENCE = 3
 """Accepted steps in a row that gain less than that after which it ends too."""
 _SHORTEST = 1e-10
@@ -54,16 +55,16 @@ class Search(eqx.Module):
     each round costs one evaluation of value and gradient, whether it accepts a step or shortens it.
     """
 
-    point: Float[Array, "lanes size"]
-    value: Float[Array, " lanes"]
-    gradient: Float[Array, "lanes size"]
-    direction: Float[Array, "lanes size"]
-    length: Float[Array, " lanes"]
-    trial: Float[Array, "lanes size"]
+    point: Float[HostArray, "*lanes size"]
+    value: Float[HostArray, "*lanes"]
+    gradient: Float[HostArray, "*lanes size"]
+    direction: Float[HostArray, "*lanes size"]
+    length: Float[HostArray, "*lanes"]
+    trial: Float[HostArray, "*lanes size"]
     memory: Any
-    accepted: Int[Array, " lanes"]
-    idle: Int[Array, " lanes"]
-    done: Bool[Array, " lanes"]
+    accepted: Int[HostArray, "*lanes"]
+    idle: Int[HostArray, "*lanes"]
+    done: Bool[HostArray, "*lanes"]
 
 
 class Progress(NamedTuple):

@@ -20,8 +20,8 @@ from mcfo.errors import InputError, OtherRunError, RunError
 from mcfo.files import read_json, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
 from mcfo.learning.parameters import Modules, describe, digest, named_arrays
-from mcfo.learning.step import State
 from mcfo.learning.settings import Settings
+from mcfo.learning.step import State
 
 _IGNORED = ("command", "data.file", "validation.file", "settings.devices")
 """Entries of config.json about how the run was called, not what it computes: data are identified by their hash, and
