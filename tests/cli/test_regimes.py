@@ -8,7 +8,7 @@ import pytest
 from statsmodels.tsa.regime_switching.markov_regression import MarkovRegression
 
 import mcfo
-from support.commands import SMALL, invoke, refused
+from support.commands import invoke, refused
 from support.regime_data import counts, levels, volatilities
 
 
@@ -74,7 +74,7 @@ def test_switching_runs_from_a_table_to_its_regimes(tmp_path):
     path, values = levels()
     values[20:23] = np.nan
     data, run = write(tmp_path / "y.csv", values), tmp_path / "run"
-    few = [*SMALL[:-1], "--particles", "30"]
+    few = ["--steps", "4", "--particles", "30", "--log-every", "2", "--devices", "1"]
     result = invoke("fit", "switching", "--data", data, "--out", run, *few)
     assert result.exit_code == 0, result.output
     assert "emission offset of regimes" in result.output

@@ -173,7 +173,9 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
 
 
 def _warnings(fitted: Fitted) -> list[str]:
-    unfinished = [str(one.seed) for one in fitted.seeds if one.convergence is not None and not one.convergence.converged]
+    unfinished = [
+        str(one.seed) for one in fitted.seeds if one.convergence is not None and not one.convergence.converged
+    ]
     if unfinished:
         return [
             f"The search for the maximum was not over after {fitted.steps} steps (seed {', '.join(unfinished)}). Allow "
