@@ -14,6 +14,9 @@ from mcfo import smc as smc
 from mcfo.catalogue.registry import initialize as initialize
 from mcfo.data.run_columns import read_for_run as read_for_run
 from mcfo.data.tables import read_series as read_series
+from mcfo.forward_algorithm import forward_backward as forward_backward
+from mcfo.forward_algorithm import forward_filter as forward_filter
+from mcfo.forward_algorithm import viterbi as viterbi
 from mcfo.inference.evaluation import evaluate as evaluate
 from mcfo.inference.filtering import filter as filter
 from mcfo.inference.forecasting import forecast as forecast

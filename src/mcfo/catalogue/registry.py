@@ -21,6 +21,7 @@ from mcfo.catalogue.counts_volatility import (
 from mcfo.catalogue.from_data import Impossible, Start, Widths
 from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.networks import check_deep, check_recurrent, deep, srnn, vrnn
+from mcfo.catalogue.regimes import check_hmm, hmm, switching
 from mcfo.catalogue.structural import Flag, Numbers, Trials, check_structural, example, structural_model
 from mcfo.data.tables import Table
 from mcfo.errors import InputError, nearest
@@ -88,6 +89,7 @@ _RECURRENT = {
     "proposal": "residual (corrects the prior) or plain",
     "network_seed": "seed of the networks' initial weights",
 }
+_OPTIMAL_REGIMES = "optimal: each regime by how well it explains the observation"
 _OPTIMAL = "affine Gaussian, initially optimal, learned"
 
 CATALOGUE: dict[str, Entry] = {
@@ -165,6 +167,32 @@ CATALOGUE: dict[str, Entry] = {
         gaps=True,
         inputs=True,
         check=partial(check_counts, "negative-binomial-counts"),
+    ),
+    "hmm": Entry(
+        "regimes: each has its own mean and spread, rate of counts, or probabilities of categories",
+        hmm,
+        {
+            "states": "number of regimes",
+            "emission": "gaussian, poisson or categorical",
+            "stay": "initial probability of staying in a regime, before the data are counted",
+            "initial": "stationary (the chain's own) or free (learned) probabilities of the first regime",
+            "categories": "number of categories; by default the largest value and one",
+        },
+        _OPTIMAL_REGIMES,
+        inputs=True,
+        check=check_hmm,
+    ),
+    "switching": Entry(
+        "regimes of real numbers that depend on the ones before: an autoregression or a level in each",
+        switching,
+        {
+            "regimes": "number of regimes",
+            "dynamics": "autoregression (around a mean of the regime) or level (a random walk with drift)",
+            "stay": "initial probability of staying in a regime, before the data are counted",
+            "persistence": "initial persistence of the autoregression; by default estimated",
+        },
+        _OPTIMAL_REGIMES,
+        inputs=True,
     ),
     "deep": Entry(
         "vectors or images, real or binary: all by networks",

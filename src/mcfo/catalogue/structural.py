@@ -23,7 +23,7 @@ from mcfo.transforms import Transform, read_transform
 class Numbers(tuple[float, ...]):
     """Numbers with commas between them, such as 7,365.25."""
 
-    def __new__(cls, given: str | float | Iterable[float]) -> Numbers:
+    def __new__(cls, given: str | float | int | Iterable[float | int]) -> Numbers:
         parts = given.split(",") if isinstance(given, str) else [given] if isinstance(given, float | int) else given
         return super().__new__(cls, (float(one) for one in parts))
 

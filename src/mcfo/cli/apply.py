@@ -29,7 +29,8 @@ def filter(  # the name of the command
     out: Out = None,
     plot: opt.Plot = None,
     only: opt.Only = None,
-    particles: opt.Particles = 1000,
+    particles: opt.AskedParticles = None,
+    method: opt.Method = None,
     quantiles: opt.Quantiles = None,
     draws: Draws = None,
     seed: opt.Seed = 0,
@@ -42,9 +43,10 @@ def filter(  # the name of the command
 ) -> None:
     """Find the states of the series in a file, each given the observations up to it.
 
-    Also predicts each observation from those before. Means, quantiles, effective sample size, log-likelihood.
+    Also predicts each observation from those before. Means, quantiles, log-likelihood; exact where that is possible,
+    by particles otherwise.
     """
-    options = {"particles": particles, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
     outputs = Outputs(out, plot)
     outputs.check("the numbers", (".nc", ".csv"))
     exists(run)
@@ -60,7 +62,8 @@ def smooth(
     out: Out = None,
     plot: opt.Plot = None,
     only: opt.Only = None,
-    particles: opt.Particles = 1000,
+    particles: opt.AskedParticles = None,
+    method: opt.Method = None,
     paths: Annotated[int, opt.sampling("Paths that are drawn backwards in time.", min=2, max=100_000)] = 500,
     quantiles: opt.Quantiles = None,
     draws: Draws = None,
@@ -74,9 +77,16 @@ def smooth(
 ) -> None:
     """Find the states of the series in a file, each given the whole series, and fill the gaps.
 
-    Means, quantiles, effective sample size, log-likelihood.
+    Means, quantiles, log-likelihood; exact where that is possible, by particles otherwise.
     """
-    options = {"particles": particles, "paths": paths, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options = {
+        "particles": particles,
+        "method": method,
+        "paths": paths,
+        "draws": draws,
+        "seed": seed,
+        **read_levels(quantiles),
+    }
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     outputs = Outputs(out, plot)
@@ -99,7 +109,8 @@ def forecast(
     ] = None,
     plot: opt.Plot = None,
     only: opt.Only = None,
-    particles: opt.Particles = 1000,
+    particles: opt.AskedParticles = None,
+    method: opt.Method = None,
     draws: Annotated[int, opt.sampling("Futures that are drawn for each series.", min=2, max=100_000)] = 200,
     quantiles: opt.Quantiles = None,
     midi: Annotated[
@@ -122,7 +133,7 @@ def forecast(
     """Forecast the series in a file: means and quantiles, a figure, a piece of music that continues."""
     outputs = Outputs(out, plot, () if midi is None else (midi,))
     outputs.check("the numbers", (".csv", ".npz", ".nc"), music=True)
-    options = {"particles": particles, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
     exists(run)
     with messages():
         asked = table_columns(columns, series, time)
@@ -223,16 +234,22 @@ def _states_table(dataset: Any, task: str) -> Any:
     """A row for each series, as many as a screen holds."""
     import numpy as np
 
-    rows = []
+    exact, rows = "exact" in dataset.attrs, []
     for index, name in enumerate(dataset["series"].values):
         one = dataset.isel(series=index)
         steps = int(one["length"])
-        ess, missing = one["ess"].values[:steps], int(np.isnan(one["observation"].values[:steps]).sum())
-        numbers = (f"{float(one['log_evidence']):.3f}", f"{ess.mean():.1f}", f"{ess.min():.1f}")
+        missing = int(np.isnan(one["observation"].values[:steps]).sum())
+        numbers = [f"{float(one['log_evidence']):.3f}"]
+        if not exact:
+            ess = one["ess"].values[:steps]
+            numbers += [f"{ess.mean():.1f}", f"{ess.min():.1f}"]
         rows.append([str(name), str(steps), str(missing), *numbers])
-    header = ("series", "steps", "missing", "log-likelihood", "mean ESS", "lowest ESS")
-    title = f"{task} with {dataset.attrs['particles']} particles"
-    return build_table(header, rows, most=_ROWS, title=title)
+    header = ("series", "steps", "missing", "log-likelihood", *(() if exact else ("mean ESS", "lowest ESS")))
+    return build_table(header, rows, most=_ROWS, title=f"{task} {_how(dataset)}")
+
+
+def _how(dataset: Any) -> str:
+    return "by exact distributions" if "exact" in dataset.attrs else f"with {dataset.attrs['particles']} particles"
 
 
 def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:
@@ -288,6 +305,7 @@ def _forecast(
     past = [series.values() for series in chosen.series_list]
     drawn = dataset["observation_draws"].values[:, :, 0]
     outputs.check_music(drawn[0], f"the model in {applied.run}")
+    console.print(f"Forecast {steps} steps {_how(dataset)}.", highlight=False)
     _warn_of_loss(chosen.names, dataset["finite"].values, console)
     if outputs.out is not None:
         with written("Forecasts", outputs.out, "--out", console):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Int
 
@@ -53,6 +54,21 @@ def count_steps(batch: Series) -> int:
     """Return the number of steps of a batch, without padding."""
     series, longest = batch.observations.shape[:2]
     return series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
+
+
+def count_observed_steps(batch: Series) -> int:
+    """Return the number of steps of a batch at which something was observed."""
+    if batch.observed is None:
+        return count_steps(batch)
+    known = np.any(np.asarray(batch.observed), axis=-1)
+    if batch.length is not None:
+        known = known & (np.arange(known.shape[1]) < np.asarray(batch.length)[:, None])
+    return int(np.sum(known))
+
+
+def unstacked(batch: Series) -> list[Series]:
+    """Return the series of a batch, padding included."""
+    return [jax.tree.map(lambda leaf, index=index: leaf[index], batch) for index in range(len(batch.observations))]
 
 
 def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> Sequence[int]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import equinox as eqx
-import jax
 import numpy as np
 
 from mcfo.data.calendar import Calendar
@@ -22,7 +21,6 @@ from mcfo.data.times import RawSeries, Spacing, Span, moments_of, spacing
 from mcfo.errors import InputError
 from mcfo.files import write_atomically
 from mcfo.series import Series
-from mcfo.validation import float_dtype
 
 if TYPE_CHECKING:
     import pandas
@@ -168,7 +166,7 @@ class Table(NamedTuple):
 def _with_inputs(series: Series, *, before: np.ndarray | None = None, after: np.ndarray | None = None) -> Series:
     inputs = None if series.inputs is None else np.asarray(series.inputs)
     parts = [part for part in (before, inputs, after) if part is not None]
-    driven = jax.device_put(np.concatenate(parts, axis=1).astype(float_dtype()))
+    driven = np.concatenate(parts, axis=1)
     return eqx.tree_at(lambda s: s.inputs, series, driven, is_leaf=lambda leaf: leaf is None)
 
 

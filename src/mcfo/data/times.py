@@ -177,6 +177,17 @@ def moments_of(elapsed: np.ndarray, span: Span) -> np.ndarray:
     return origin + np.round(1e6 * elapsed).astype("timedelta64[us]")
 
 
+_SEASONS = ((3600.0, 24), (86400.0, 7), (7 * 86400.0, 52), (30.4 * 86400.0, 12), (91.3 * 86400.0, 4))
+"""Typical gaps in seconds, and the rows in the season that people look for first."""
+
+
+def usual_season(spacing: Spacing, spans: Sequence[Span]) -> int | None:
+    """Return the rows in a day of hours, a week of days, a year of weeks, months or quarters; None for other gaps."""
+    if spans[0].origin is None:
+        return None
+    return next((season for gap, season in _SEASONS if abs(spacing.unit / gap - 1) < 0.03), None)
+
+
 def spacing(times: Sequence[np.ndarray], spans: Sequence[Span]) -> Spacing:
     """Looks at the gaps of all series together; rows that are left out of an even grid make it uneven."""
     gaps = [np.diff(one) for one in times]

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from mcfo.data.batching import unstacked
 from mcfo.data.frame_forms import FrameForm
 from mcfo.data.frequencies import Frequency
 from mcfo.data.run_columns import NO_INPUTS, Coming, Inputs
@@ -110,16 +111,12 @@ def named_series(data: Any) -> NamedSeries:
         named = NamedSeries(list(table.series_list), list(table.names), list(table.columns), table.moments)
         return named._replace(frequency=table.frequency, form=table.form, inputs=Inputs.from_table(table))
     if isinstance(data, Series):
-        data = [data] if data.observations.ndim == 2 else _unstacked(data)
+        data = [data] if data.observations.ndim == 2 else unstacked(data)
     elif not (isinstance(data, list | tuple) and data and all(isinstance(one, Series) for one in data)):
         data = [Series.from_values(data)]
     series_list = list(data)
     columns = [f"x{index + 1}" for index in range(series_list[0].observations.shape[1])]
     return NamedSeries(series_list, [str(index + 1) for index in range(len(series_list))], columns)
-
-
-def _unstacked(batch: Series) -> list[Series]:
-    return [jax.tree.map(lambda array, index=index: array[index], batch) for index in range(len(batch.observations))]
 
 
 def dataset_of(
@@ -131,6 +128,7 @@ def dataset_of(
     progress: Progress,
     *,
     future: bool = False,
+    latent_names: Sequence[str] | None = None,
 ) -> xarray.Dataset:
     """Apply `compute` to each series and collect the arrays that it returns.
 
@@ -139,6 +137,7 @@ def dataset_of(
     - `kind`: what was done, for the attributes.
     - `about`: further attributes.
     - `future`: whether the arrays are about steps after the end of a series.
+    - `latent_names`: the names of the states; by default z1, z2, ...
     """
     # Padded to one length, so that one program serves all series.
     batch = stack(data.series_list)
@@ -164,6 +163,7 @@ def dataset_of(
         lengths=lengths,
         attributes={"kind": kind, **about, **form},
         moments=moments,
+        latent_names=latent_names,
     )
 
 
@@ -196,6 +196,7 @@ def build_dataset(
     attributes: Mapping[str, Any],
     levels: Sequence[float] = (),
     moments: Sequence[np.ndarray] | None = None,
+    latent_names: Sequence[str] | None = None,
 ) -> xarray.Dataset:
     """Build one data set from the arrays of several series, by name; shorter series are padded with NaN.
 
@@ -223,7 +224,7 @@ def build_dataset(
         "time": np.arange(1, longest + 1, dtype=np.int32),
         "quantile": np.asarray(levels, float),
         "dimension": [str(name) for name in columns],
-        "latent": [f"z{index + 1}" for index in range(sizes["latent"])],
+        "latent": list(latent_names or (f"z{index + 1}" for index in range(sizes["latent"]))),
         "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
     }
     used = {name: values for name, values in coordinates.items() if name in sizes}
