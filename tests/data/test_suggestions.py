@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import statsmodels.api as sm
 
-from mcfo.data.series_shape import describe_shape, suggest
+from mcfo.data.series_shape import describe_shape, fill_auto, suggest
 from mcfo.data.suggestions import has_trend, suggest_cycle, suggest_period, suggest_periods, suggest_transform
 from mcfo.data.tables import read_series
 from support.real_series import AIRLINE, DRIVER_DEATHS, LYNX
@@ -183,3 +183,15 @@ def test_outliers_and_units():
     assert suggest(read_series(pd.DataFrame(walk, columns=["a", "b"]))).warnings == ()
     long = pd.DataFrame({"series": ["a"] * 120 + ["b"] * 120, "x": np.concatenate([walk[:, 0], 500 * walk[:, 1]])})
     assert "Series b and a seem to have different units in x" in suggest(read_series(long)).warnings[0]
+
+
+def test_options_that_the_data_decide():
+    asked = {"season": "auto", "transform": "auto", "trend": "local", "level": "walk"}
+    found, note = fill_auto(asked, table(AIRLINE))
+    assert found == {"trend": "local", "level": "walk", "season": "12", "transform": "log"}
+    assert note == "The data suggest season=12, transform=log."
+    assert fill_auto(asked, table(np.random.default_rng(0).normal(size=100))) == (
+        {"trend": "local", "level": "walk"},
+        "The data suggest no season, no transform.",
+    )
+    assert fill_auto({"season": "4"}, table(AIRLINE)) == ({"season": "4"}, "")

@@ -23,7 +23,7 @@ from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.networks import check_deep, check_recurrent, deep, srnn, vrnn
 from mcfo.catalogue.regimes import check_hmm, hmm, switching
 from mcfo.catalogue.structural import Flag, Numbers, Trials, check_structural, example, structural_model
-from mcfo.data.tables import Table
+from mcfo.data.tables import table_of
 from mcfo.errors import InputError, nearest
 from mcfo.series import Series
 
@@ -105,7 +105,7 @@ CATALOGUE: dict[str, Entry] = {
         {
             "level": "walk, fixed or none",
             "trend": "slope of the level: none, local, smooth, deterministic or damped",
-            "season": "period of the season in steps, or several with commas: 12 or 7,365.25",
+            "season": "period of the season in steps, or several with commas: 12 or 7,365.25; auto looks for it",
             "season_kind": "dummy (an effect a step) or trigonometric (waves); auto is dummy up to 24 steps",
             "season_noise": "moving (the pattern changes) or fixed",
             "harmonics": "number of waves of each trigonometric season; by default all, or 5 if it is long",
@@ -116,7 +116,7 @@ CATALOGUE: dict[str, Entry] = {
             "emission": "gaussian, student, poisson, negative-binomial, binomial or volatility (stochastic)",
             "trials": "of a binomial emission: a number, or inputs if the last input has it",
             "irregular": "whether a Gaussian emission has noise: yes or no",
-            "transform": "none, log, box-cox or logit, of the data",
+            "transform": "none, log, box-cox or logit, of the data; auto chooses log or none",
             "power": "of the Box-Cox transform; by default learned",
             "center": "of the Box-Cox transform; by default the geometric mean of the data",
             "bounds": "range of the logit; by default 0,1",
@@ -278,7 +278,7 @@ def build(
     return chosen.build(series_list, gaps, **read)
 
 
-def initialize(name: str, data: Table | Series | list[Series], **options: Any) -> Start:
+def initialize(name: str, data: Any, **options: Any) -> Start:
     """Build a model of the catalogue with its proposal, initialized near the data, as `mcfo fit NAME` does.
 
         table = mcfo.read_series("series.csv")
@@ -289,10 +289,12 @@ def initialize(name: str, data: Table | Series | list[Series], **options: Any) -
     **Arguments:**
 
     - `name`: a name that `mcfo models` lists; `mcfo models NAME` lists its `options`.
-    - `data`: a table of [`read_series`][], with gaps as inputs (`table.with_gaps()`) if times are uneven; or series.
+    - `data`: a table of [`read_series`][], with gaps as inputs (`table.with_gaps()`) if times are uneven; a file or a
+      data frame; or series.
     """
-    if isinstance(data, Table):
-        return build(name, data.series_list, options, gaps=data.unit is not None)
+    table = table_of(data)
+    if table is not None:
+        return build(name, table.series_list, options, gaps=table.unit is not None)
     return build(name, [data] if isinstance(data, Series) else data, options)
 
 

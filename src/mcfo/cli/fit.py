@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli import options as opt
-from mcfo.cli.fit_setup import defaults, described, initial, read_data, without_last
+from mcfo.cli.fit_setup import defaults, described, initial, read_data, with_suggestions, without_last
 from mcfo.cli.options import exists, fail, messages, read_options, read_values, table_columns
 
 
@@ -151,6 +151,7 @@ def fit(
             asked = table_columns(columns, series, time, inputs=inputs)
             whole, held_out = read_data(data, validation, holdout, asked, irregular, calendar, None if own else model)
             table = without_last(whole, holdout_steps)
+            model_options = with_suggestions(model_options, table)
             gaps = table.unit is not None
             rules, usual_rates = defaults(model, own)
             # A rule over whole paths cannot be cut into windows.

@@ -49,6 +49,16 @@ def read_data(
     return table._replace(series_list=series_list[:-count]), series_list[-count:]
 
 
+def with_suggestions(options: dict[str, str], table: Any) -> dict[str, str]:
+    """The options of a model, with what the data suggest in place of auto."""
+    from mcfo.data.series_shape import fill_auto
+
+    filled, note = fill_auto(options, table)
+    if note:
+        print(note)
+    return filled
+
+
 def without_last(table: Any, steps: int) -> Any:
     """The table without the last steps of every series."""
     if not steps:

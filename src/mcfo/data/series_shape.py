@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from scipy.special import chdtrc
@@ -268,6 +268,22 @@ def _structural(shape: Shape, counts: bool) -> tuple[dict[str, str], list[str], 
     elif not counts and shape.heavy_tails:
         reasons.append("Tails are heavy: compare with --set emission=student.")
     return options, reasons, ["local-trend" if shape.trend else "local-level", "linear-gaussian"]
+
+
+def fill_auto(options: Mapping[str, Any], table: Table) -> tuple[dict[str, Any], str]:
+    """Return the options of a structural model with what the data suggest in place of "auto", and a sentence.
+
+    `season`, `transform`, `trend` and `cycle` may be "auto"; what the data do not show is left out.
+    """
+    asked = [name for name in ("season", "transform", "trend", "cycle") if str(options.get(name)) == "auto"]
+    if not asked:
+        return dict(options), ""
+    found = _structural(describe_shapes(table)[0], counts=False)[0]
+    chosen = {name: found[name] for name in asked if name in found}
+    rest = {name: value for name, value in options.items() if name not in asked}
+    absent = [name for name in asked if name not in chosen]
+    said = [f"{name}={value}" for name, value in chosen.items()] + [f"no {name}" for name in absent]
+    return {**rest, **chosen}, f"The data suggest {', '.join(said)}."
 
 
 def _warnings(table: Table) -> list[str]:

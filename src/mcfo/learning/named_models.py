@@ -12,6 +12,8 @@ import jax
 from mcfo import exact
 from mcfo.catalogue.from_data import Start
 from mcfo.catalogue.registry import LIKELIHOOD, build, entry
+from mcfo.data.series_shape import fill_auto
+from mcfo.data.tables import Table, table_of
 from mcfo.errors import InputError, nearest
 from mcfo.inference.datasets import named_series
 from mcfo.learning.settings import Settings
@@ -52,8 +54,10 @@ def by_name(name: str, first: Any, second: Any, about: dict[str, Any], keywords:
                 f"The model {name} has no option {option!r}, and fit has no such setting. "
                 f"{nearest(option, [*chosen.parameters(), *known])}"
             )
-    unit = getattr(data, "unit", None)
-    series_list = named_series(data).series_list
+    table = table_of(data)
+    named = named_series(data if table is None else table)
+    series_list, unit = named.series_list, named.inputs.unit
+    options, _ = fill_auto(options, Table(series_list, named.names, named.columns) if table is None else table)
     start = build_precisely(name, series_list, options, gaps=unit is not None)
     if not exact.is_exact(start.model):
         start = build(name, series_list, options, gaps=unit is not None)
@@ -61,6 +65,9 @@ def by_name(name: str, first: Any, second: Any, about: dict[str, Any], keywords:
     settings["fixed"] = (*start.fixed, *settings.get("fixed", ()))
     about.setdefault("model", {"name": name, "own": False, "options": {**options, **start.chosen}})
     about.setdefault("unit", unit)
+    if named.inputs.size:
+        about.setdefault("inputs", named.inputs.names)
+        about.setdefault("calendar", None if named.inputs.calendar is None else named.inputs.calendar.as_data())
     return start.model, start.proposal, series_list, about, settings
 
 
