@@ -219,12 +219,14 @@ def build_dataset(
     sizes = {
         name: size for names, array, _ in variables.values() for name, size in zip(names, array.shape, strict=True)
     }
+    if latent_names is not None and len(latent_names) != sizes["latent"]:
+        latent_names = None  # those of a particle, whose latent is a part of the state that exact answers are about
     coordinates: dict[str, Any] = {
         "series": [str(name) for name in series],
         "time": np.arange(1, longest + 1, dtype=np.int32),
         "quantile": np.asarray(levels, float),
         "dimension": [str(name) for name in columns],
-        "latent": list(latent_names or (f"z{index + 1}" for index in range(sizes["latent"]))),
+        "latent": list(latent_names or ()) or [f"z{index + 1}" for index in range(sizes["latent"])],
         "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
     }
     used = {name: values for name, values in coordinates.items() if name in sizes}
