@@ -61,3 +61,18 @@ def test_volatility_is_forecast_and_constant_variance_is_beaten():
     assert scores.log_score > log_score
     assert 0.87 <= scores.coverage_90 <= 0.93
     assert not 0.87 <= coverage <= 0.93  # a constant variance fails the same test
+
+
+@pytest.mark.slow
+def test_the_regimes_of_growth_have_the_likelihood_of_statsmodels():
+    regimes = runpy.run_path(str(EXAMPLES / "regimes.py"))
+    values, years = regimes["growth"]()
+    fitted = mcfo.fit("hmm", values, states=2)
+    found = fitted.evaluation.log_evidence
+    assert found == pytest.approx(regimes["statsmodels_likelihood"](values, fitted.model), abs=1e-5)
+    # The Great Moderation, from 1984 on, was calm; the years before it were not.
+    calm = fitted.smooth(values)["latent_mean"].sel(latent="regime 1")[0].values
+    assert calm[(years > 1985) & (years < 2007)].mean() > 0.8
+    assert calm[years < 1983].mean() < 0.5
+    one = mcfo.fit("hmm", values, states=1).evaluation.log_evidence
+    assert found > one + 10

@@ -14,12 +14,16 @@ from mcfo import smc as smc
 from mcfo.catalogue.registry import initialize as initialize
 from mcfo.data.run_columns import read_for_run as read_for_run
 from mcfo.data.tables import read_series as read_series
+from mcfo.forward_algorithm import forward_backward as forward_backward
+from mcfo.forward_algorithm import forward_filter as forward_filter
+from mcfo.forward_algorithm import viterbi as viterbi
 from mcfo.inference.evaluation import evaluate as evaluate
 from mcfo.inference.filtering import filter as filter
 from mcfo.inference.forecasting import forecast as forecast
 from mcfo.inference.rolling_evaluation import evaluate_rolling as evaluate_rolling
 from mcfo.inference.smoothing import smooth as smooth
 from mcfo.kalman import kalman_filter as kalman_filter
+from mcfo.kalman import kalman_forecast as kalman_forecast
 from mcfo.kalman import kalman_smoother as kalman_smoother
 from mcfo.learning.devices import use_every_core as use_every_core
 from mcfo.learning.fit import fit as fit

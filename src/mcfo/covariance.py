@@ -21,8 +21,8 @@ class Covariance(eqx.Module):
     whose Gaussian is a product of scalar ones: cheaper, and known to factorize.
     """
 
-    log_diagonal: Float[Array, " size"]
-    below: Float[Array, " entries"] | None
+    log_diagonal: Float[Array, "*regimes size"]
+    below: Float[Array, "*regimes entries"] | None
     readable: ClassVar = ("standard_deviation", "correlation")
 
     @classmethod
@@ -62,30 +62,32 @@ class Covariance(eqx.Module):
         return self.log_diagonal.shape[-1]
 
     @property
-    def factor(self) -> Float[Array, "size size"]:
+    def factor(self) -> Float[Array, "*regimes size size"]:
         """L."""
-        factor = jnp.diag(jnp.exp(self.log_diagonal))
+        # Covariances of several regimes are stacked, with axes in front.
+        factor = jnp.eye(self.size) * jnp.exp(self.log_diagonal)[..., None]
         if self.below is None:
             return factor
-        return factor.at[jnp.tril_indices(self.size, -1)].set(self.below)
+        rows, columns = jnp.tril_indices(self.size, -1)
+        return factor.at[..., rows, columns].set(self.below)
 
     @property
-    def matrix(self) -> Float[Array, "size size"]:
+    def matrix(self) -> Float[Array, "*regimes size size"]:
         """Σ = L Lᵀ."""
-        return self.factor @ self.factor.T
+        return self.factor @ self.factor.mT
 
     @property
-    def standard_deviation(self) -> Float[Array, " size"]:
+    def standard_deviation(self) -> Float[Array, "*regimes size"]:
         """The square roots of the diagonal of Σ."""
         return jnp.sqrt(jnp.sum(self.factor**2, axis=-1))
 
     @property
-    def correlation(self) -> Float[Array, "size size"] | None:
+    def correlation(self) -> Float[Array, "*regimes size size"] | None:
         """Σ_ij / (σ_i σ_j); None for a diagonal covariance."""
         if self.below is None:
             return None
-        scaled = self.factor / self.standard_deviation[:, None]
-        return scaled @ scaled.T
+        scaled = self.factor / self.standard_deviation[..., None]
+        return scaled @ scaled.mT
 
     def gaussian(self, mean: Float[Array, " size"]) -> Distribution:
         """N(mean, Σ)."""

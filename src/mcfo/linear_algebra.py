@@ -112,3 +112,32 @@ def _scanned_solve(factor: Array, right: Array) -> Array:
         return rest - jnp.multiply.outer(jnp.where(rows > row, column, 0.0), entries), entries
 
     return jax.lax.scan(next_row, right, (rows, factor.T))[1]
+
+
+def unit_lower_factor(matrix: Float[Array, "size size"]) -> tuple[Float[Array, "size size"], Float[Array, " size"]]:
+    """L and d with A = L diag(d) Lᵀ and ones on the diagonal of L, for a positive semidefinite A.
+
+    A pivot that is zero up to rounding is zero, and so is what is below it.
+    """
+    rows = jnp.arange(len(matrix))
+    least = 10 * len(matrix) * jnp.finfo(matrix.dtype).eps * jnp.diagonal(matrix)
+
+    def add_column(factor: Array, column: Array) -> tuple[Array, tuple[Array, Array]]:
+        # `factor` has the columns L_j sqrt(d_j).
+        rest = matrix[:, column] - factor @ factor[column]
+        positive = rest[column] > least[column]
+        pivot = jnp.where(positive, rest[column], 1.0)
+        below = jnp.where((rows > column) & positive, rest / pivot, 0.0)
+        unit = jnp.where(rows == column, 1.0, below)
+        root = jnp.where(positive, jnp.sqrt(pivot), 0.0)
+        return factor.at[:, column].set(unit * root), (unit, jnp.where(positive, pivot, 0.0))
+
+    columns, pivots = jax.lax.scan(add_column, jnp.zeros_like(matrix), rows)[1]
+    return columns.T, pivots
+
+
+def semidefinite_factor(matrix: Float[Array, "size size"]) -> Float[Array, "size size"]:
+    """L, lower triangular with L Lᵀ = A, for a positive semidefinite A."""
+    factor, pivots = unit_lower_factor(matrix)
+    positive = pivots > 0
+    return factor * jnp.where(positive, jnp.sqrt(jnp.where(positive, pivots, 1.0)), 0.0)

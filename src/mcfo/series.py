@@ -11,10 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Int, Shaped
 
-from mcfo.types import Context
-from mcfo.validation import float_dtype, read_index, read_mask, read_table, require_finite
+from mcfo.types import Context, HostArray
+from mcfo.validation import read_index, read_mask, read_table, require_finite
 
 _HARMLESS = 0.5
+
+
+def _index(value: Any) -> np.ndarray:
+    return np.asarray(value, np.int32)
 
 
 class Frame(eqx.Module):
@@ -24,9 +28,9 @@ class Frame(eqx.Module):
     padding and the order in a batch then change nothing.
     """
 
-    observation: Shaped[Array, "*steps dimensions"]
-    observed: Bool[Array, "*steps #dimensions"] | None
-    inputs: Float[Array, "*steps inputs"] | None
+    observation: Shaped[HostArray, "*steps dimensions"]
+    observed: Bool[HostArray, "*steps #dimensions"] | None
+    inputs: Float[HostArray, "*steps inputs"] | None
     context: Context
     present: Bool[Array, "*steps"] | None
     time: Int[Array, "*steps"]
@@ -49,16 +53,19 @@ class Series(eqx.Module):
     not exist: no particle moves, nothing is weighted or resampled. `series_id` is its number in a data set, and
     `start` the step of the first row in that series: random numbers depend on both.
 
+    What was read stays in float64 on the host until a compiled program takes it: JAX then converts it to the precision
+    of the session, and exact answers, which are computed in float64, see what the file has.
+
     Build one with [`Series.from_values`][], which checks the data. A batch is a `Series` whose arrays have a leading
     axis over series: see [`stack`][].
     """
 
-    observations: Shaped[Array, "steps dimensions"]
-    observed: Bool[Array, "steps #dimensions"] | None
-    inputs: Float[Array, "steps inputs"] | None
-    length: Int[Array, ""] | None
-    series_id: Int[Array, ""]
-    start: Int[Array, ""]
+    observations: Shaped[HostArray, "steps dimensions"]
+    observed: Bool[HostArray, "steps #dimensions"] | None
+    inputs: Float[HostArray, "steps inputs"] | None
+    length: Int[HostArray, ""] | None
+    series_id: Int[HostArray, ""]
+    start: Int[HostArray, ""]
 
     @classmethod
     def from_values(
@@ -92,7 +99,7 @@ class Series(eqx.Module):
             )
         require_finite(observations, mask, "observations")
         if inputs is not None:
-            inputs = read_table(inputs, "inputs").astype(float_dtype())
+            inputs = read_table(inputs, "inputs").astype(np.float64)
             if len(inputs) != len(observations):
                 raise ValueError(
                     f"There are {len(observations)} observations but {len(inputs)} inputs. Give one row of "
@@ -106,15 +113,14 @@ class Series(eqx.Module):
             require_finite(inputs, None, "inputs")
         if mask is not None:
             whole = (mask == mask[:, :1]).all()
-            mask = None if mask.all() else jnp.asarray(mask[:, :1] if whole else mask)
-        # Not by jnp.asarray, which compiles a program for each shape.
+            mask = None if mask.all() else np.ascontiguousarray(mask[:, :1] if whole else mask)
         return cls(
-            observations=jax.device_put(observations),
+            observations=observations,
             observed=mask,
-            inputs=None if inputs is None else jax.device_put(inputs),
+            inputs=inputs,
             length=None,
-            series_id=jax.device_put(np.int32(read_index(series_id, "series_id"))),
-            start=jax.device_put(np.int32(0)),
+            series_id=_index(read_index(series_id, "series_id")),
+            start=_index(0),
         )
 
     @property
@@ -127,11 +133,11 @@ class Series(eqx.Module):
         extra = steps - self.steps
         if extra < 0:
             raise ValueError(f"Cannot pad a series of {self.steps} steps to {steps}. Ask for at least {self.steps}.")
-        length = jnp.asarray(self.steps, jnp.int32) if self.length is None else self.length
+        length = _index(self.steps) if self.length is None else self.length
 
         def lengthen(array):
             # In numpy: JAX would compile a program for every length.
-            return None if array is None else jnp.asarray(np.pad(np.asarray(array), ((0, extra), (0, 0))))
+            return None if array is None else np.pad(np.asarray(array), ((0, extra), (0, 0)))
 
         return Series(
             observations=lengthen(self.observations),  # pyright: ignore[reportArgumentType]
@@ -154,9 +160,9 @@ class Series(eqx.Module):
             observations=self.observations[start:end],
             observed=cut(self.observed),
             inputs=cut(self.inputs),
-            length=None if self.length is None else jnp.clip(self.length - start, 0, end - start),
+            length=None if self.length is None else _index(np.clip(np.asarray(self.length) - start, 0, end - start)),
             series_id=self.series_id,
-            start=self.start + start,
+            start=_index(np.asarray(self.start) + start),
         )
 
     def mask(self) -> Bool[Array, "steps dimensions"]:
@@ -237,7 +243,7 @@ def with_ids(series_list: Sequence[Series]) -> list[Series]:
             "its own, Series.from_values(..., series_id=...), or none any."
         )
     return [
-        eqx.tree_at(lambda s: s.series_id, series, jax.device_put(np.int32(series_id)))
+        eqx.tree_at(lambda s: s.series_id, series, _index(series_id))
         for series, series_id in zip(series_list, ids, strict=True)
     ]
 
@@ -260,4 +266,4 @@ def stack(series_list: Sequence[Series]) -> Series:
             series = eqx.tree_at(lambda s: s.observed, series, mask, is_leaf=lambda x: x is None)
         return series.pad(longest) if ragged else series
 
-    return jax.tree.map(lambda *leaves: jax.device_put(np.stack(leaves)), *map(alike, series_list))
+    return jax.tree.map(lambda *leaves: np.stack(leaves), *map(alike, series_list))

@@ -3,6 +3,7 @@
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
+import numpy as np
 from jax.core import Tracer
 from jaxtyping import Array, ArrayLike, Float, Int, PRNGKeyArray, Shaped
 
@@ -10,6 +11,9 @@ Key: TypeAlias = PRNGKeyArray
 Scalar: TypeAlias = Float[Array, ""]
 LogWeights: TypeAlias = Float[Array, " particles"]
 Ancestors: TypeAlias = Int[Array, " particles"]
+
+HostArray: TypeAlias = Array | np.ndarray
+"""An array of JAX, or one on the host that a compiled program will convert to the session's precision."""
 
 Numbers: TypeAlias = ArrayLike | list[Any] | tuple[Any, ...]
 """Numbers as users write them: one number, an array, or nested lists."""

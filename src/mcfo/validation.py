@@ -44,16 +44,16 @@ def read_table(values: Any, name: str) -> np.ndarray:
     counts = np.issubdtype(table.dtype, np.integer) and np.abs(table, dtype=float).max() < 2**31
     if counts:
         return table.astype(np.int32)
+    limit = float_dtype()
     with np.errstate(over="ignore"):
-        converted = table.astype(float_dtype())
-    overflowed = np.isinf(converted) & np.isfinite(table)
+        overflowed = np.isinf(table.astype(limit)) & np.isfinite(table)
     if overflowed.any():
         row, column = (int(index) for index in np.argwhere(overflowed)[0])
         raise ValueError(
-            f"{name}[{row}, {column}] = {table[row, column]:g} is too large for {converted.dtype}. Rescale the column, "
+            f"{name}[{row}, {column}] = {table[row, column]:g} is too large for {limit}. Rescale the column, "
             'or call jax.config.update("jax_enable_x64", True) first.'
         )
-    return converted
+    return table.astype(np.float64)
 
 
 def _numbers(table: np.ndarray, name: str) -> np.ndarray:

@@ -37,7 +37,7 @@ def test_numbers_of_a_forecast(numbers, tmp_path):
     )
     assert result.exit_code == 0, result.output
     rows = list(csv.DictReader((tmp_path / "f.csv").read_text().splitlines()))
-    assert list(rows[0]) == ["series", "time", "kind", "name", "mean", "q05", "q25", "q50", "q75", "q95"]
+    assert list(rows[0]) == ["series", "time", "kind", "name", "mean", "q05", "q25", "q50", "q75", "q95", "moment"]
     assert [(row["series"], row["time"], row["kind"], row["name"]) for row in rows[:4]] == [
         ("1", "1", "observation", "level"),
         ("1", "2", "observation", "level"),

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import xarray
 
-from mcfo.data.inspection import describe_columns, describe_series, suggestions
+from mcfo.data.inspection import describe_columns, describe_series
 from mcfo.data.tables import read_series
 from mcfo.errors import InputError
 
@@ -255,8 +255,3 @@ def test_what_is_in_a_table(tmp_path):
     first, second = describe_series(read_series(path, values=["real"]))
     assert (first.name, first.steps, first.incomplete, first.longest_missing) == ("a", 50, 3, 3)
     assert (second.steps, second.first, second.last) == (1, "0", "0")
-    assert suggestions([found["count"]]) == ["poisson-counts", "negative-binomial-counts"]
-    rounded = found["count"]._replace(mean=900.0)
-    assert suggestions([rounded])[0] == "local-level", "large whole numbers may be measurements"
-    assert suggestions([found["bit"], found["bit"]])[0] == "vrnn"
-    assert suggestions([found["real"]])[0] == "local-level"

@@ -21,7 +21,9 @@ from mcfo.catalogue.counts_volatility import (
 from mcfo.catalogue.from_data import Impossible, Start, Widths
 from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.networks import check_deep, check_recurrent, deep, srnn, vrnn
-from mcfo.data.tables import Table
+from mcfo.catalogue.regimes import check_hmm, hmm, switching
+from mcfo.catalogue.structural import Flag, Numbers, Trials, check_structural, example, structural_model
+from mcfo.data.tables import table_of
 from mcfo.errors import InputError, nearest
 from mcfo.series import Series
 
@@ -29,7 +31,13 @@ LIKELIHOOD: Mapping[str, str] = MappingProxyType({"theta": "fisher-lag-50", "phi
 """Rules that ascend the likelihood. The filter score is not enough for few series and a handful of parameters: of a
 local level it identifies only the sum of both variances, and drifts along the rest. The lag bounds the variance over
 long series; most models have forgotten after 50 steps."""
-_WANTED = {int: "a whole number", Widths: "positive whole numbers with commas between them, such as 64,32"}
+_WANTED = {
+    int: "a whole number",
+    Widths: "positive whole numbers with commas between them, such as 64,32",
+    Numbers: "numbers with commas between them, such as 7,365.25",
+    Flag: "yes or no",
+    Trials: "a whole number, or inputs",
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +53,7 @@ class Entry:
     - `rates`: the default `rates` of [`Settings`][mcfo.Settings] in `mcfo fit`.
     - `check`: returns the first value of a series, (steps, columns) with NaN where it is missing, that the model with
       these options cannot explain; None if it can explain all.
+    - `example`: returns a column of values that the model with these options can explain.
     """
 
     summary: str
@@ -56,6 +65,7 @@ class Entry:
     rules: Mapping[str, str] = field(default_factory=lambda: LIKELIHOOD)
     rates: str = "equal"
     check: Callable[[np.ndarray, Mapping[str, Any]], Impossible | None] = lambda values, options: None
+    example: Callable[[Mapping[str, Any]], np.ndarray] = lambda options: np.array([[1], [0], [1], [1]])
 
     def parameters(self) -> dict[str, inspect.Parameter]:
         """Return the options with their types and defaults."""
@@ -79,6 +89,7 @@ _RECURRENT = {
     "proposal": "residual (corrects the prior) or plain",
     "network_seed": "seed of the networks' initial weights",
 }
+_OPTIMAL_REGIMES = "optimal: each regime by how well it explains the observation"
 _OPTIMAL = "affine Gaussian, initially optimal, learned"
 
 CATALOGUE: dict[str, Entry] = {
@@ -87,6 +98,33 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "local-trend": Entry(
         "real numbers: a random walk whose slope is one too", local_trend, _LEVEL, _OPTIMAL, gaps=True, inputs=True
+    ),
+    "structural": Entry(
+        "one column of numbers or counts: a sum of trend, seasons, cycle, autoregression and inputs",
+        structural_model,
+        {
+            "level": "walk, fixed or none",
+            "trend": "slope of the level: none, local, smooth, deterministic or damped",
+            "season": "period of the season in steps, or several with commas: 12 or 7,365.25; auto looks for it",
+            "season_kind": "dummy (an effect a step) or trigonometric (waves); auto is dummy up to 24 steps",
+            "season_noise": "moving (the pattern changes) or fixed",
+            "harmonics": "number of waves of each trigonometric season; by default all, or 5 if it is long",
+            "cycle": "none, damped (stochastic), undamped (stochastic) or fixed",
+            "cycle_bounds": "shortest and longest period of the cycle; by default from the season to the data's length",
+            "ar": "order of a stationary autoregression",
+            "weights": "of --inputs: fixed (unknown numbers), parameter (learned like the others) or moving",
+            "emission": "gaussian, student, poisson, negative-binomial, binomial or volatility (stochastic)",
+            "trials": "of a binomial emission: a number, or inputs if the last input has it",
+            "irregular": "whether a Gaussian emission has noise: yes or no",
+            "transform": "none, log, box-cox or logit, of the data; auto chooses log or none",
+            "power": "of the Box-Cox transform; by default learned",
+            "center": "of the Box-Cox transform; by default the geometric mean of the data",
+            "bounds": "range of the logit; by default 0,1",
+        },
+        "bootstrap",
+        inputs=True,
+        check=check_structural,
+        example=example,
     ),
     "linear-gaussian": Entry(
         "real numbers: a hidden linear autoregression seen through noise",
@@ -129,6 +167,32 @@ CATALOGUE: dict[str, Entry] = {
         gaps=True,
         inputs=True,
         check=partial(check_counts, "negative-binomial-counts"),
+    ),
+    "hmm": Entry(
+        "regimes: each has its own mean and spread, rate of counts, or probabilities of categories",
+        hmm,
+        {
+            "states": "number of regimes",
+            "emission": "gaussian, poisson or categorical",
+            "stay": "initial probability of staying in a regime, before the data are counted",
+            "initial": "stationary (the chain's own) or free (learned) probabilities of the first regime",
+            "categories": "number of categories; by default the largest value and one",
+        },
+        _OPTIMAL_REGIMES,
+        inputs=True,
+        check=check_hmm,
+    ),
+    "switching": Entry(
+        "regimes of real numbers that depend on the ones before: an autoregression or a level in each",
+        switching,
+        {
+            "regimes": "number of regimes",
+            "dynamics": "autoregression (around a mean of the regime) or level (a random walk with drift)",
+            "stay": "initial probability of staying in a regime, before the data are counted",
+            "persistence": "initial persistence of the autoregression; by default estimated",
+        },
+        _OPTIMAL_REGIMES,
+        inputs=True,
     ),
     "deep": Entry(
         "vectors or images, real or binary: all by networks",
@@ -208,13 +272,13 @@ def build(
         kind = kind_of(known[option])
         try:
             read[option] = kind(value)
-        except (ValueError, TypeError, OverflowError):
+        except (ValueError, TypeError, KeyError, OverflowError):
             wanted = _WANTED.get(kind, "a number")
             raise InputError(f"The option {option} must be {wanted}, but got {value!r}.") from None
     return chosen.build(series_list, gaps, **read)
 
 
-def initialize(name: str, data: Table | Series | list[Series], **options: Any) -> Start:
+def initialize(name: str, data: Any, **options: Any) -> Start:
     """Build a model of the catalogue with its proposal, initialized near the data, as `mcfo fit NAME` does.
 
         table = mcfo.read_series("series.csv")
@@ -225,10 +289,12 @@ def initialize(name: str, data: Table | Series | list[Series], **options: Any) -
     **Arguments:**
 
     - `name`: a name that `mcfo models` lists; `mcfo models NAME` lists its `options`.
-    - `data`: a table of [`read_series`][], with gaps as inputs (`table.with_gaps()`) if times are uneven; or series.
+    - `data`: a table of [`read_series`][], with gaps as inputs (`table.with_gaps()`) if times are uneven; a file or a
+      data frame; or series.
     """
-    if isinstance(data, Table):
-        return build(name, data.series_list, options, gaps=data.unit is not None)
+    table = table_of(data)
+    if table is not None:
+        return build(name, table.series_list, options, gaps=table.unit is not None)
     return build(name, [data] if isinstance(data, Series) else data, options)
 
 

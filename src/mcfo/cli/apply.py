@@ -1,5 +1,6 @@
 """`mcfo filter`, `mcfo smooth`, `mcfo forecast`: a learned model applied to the series in a file."""
 
+import sys
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -28,7 +29,8 @@ def filter(  # the name of the command
     out: Out = None,
     plot: opt.Plot = None,
     only: opt.Only = None,
-    particles: opt.Particles = 1000,
+    particles: opt.AskedParticles = None,
+    method: opt.Method = None,
     quantiles: opt.Quantiles = None,
     draws: Draws = None,
     seed: opt.Seed = 0,
@@ -41,9 +43,10 @@ def filter(  # the name of the command
 ) -> None:
     """Find the states of the series in a file, each given the observations up to it.
 
-    Also predicts each observation from those before. Means, quantiles, effective sample size, log-likelihood.
+    Also predicts each observation from those before. Means, quantiles, log-likelihood; exact where that is possible,
+    by particles otherwise.
     """
-    options = {"particles": particles, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
     outputs = Outputs(out, plot)
     outputs.check("the numbers", (".nc", ".csv"))
     exists(run)
@@ -59,7 +62,8 @@ def smooth(
     out: Out = None,
     plot: opt.Plot = None,
     only: opt.Only = None,
-    particles: opt.Particles = 1000,
+    particles: opt.AskedParticles = None,
+    method: opt.Method = None,
     paths: Annotated[int, opt.sampling("Paths that are drawn backwards in time.", min=2, max=100_000)] = 500,
     quantiles: opt.Quantiles = None,
     draws: Draws = None,
@@ -73,9 +77,16 @@ def smooth(
 ) -> None:
     """Find the states of the series in a file, each given the whole series, and fill the gaps.
 
-    Means, quantiles, effective sample size, log-likelihood.
+    Means, quantiles, log-likelihood; exact where that is possible, by particles otherwise.
     """
-    options = {"particles": particles, "paths": paths, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options = {
+        "particles": particles,
+        "method": method,
+        "paths": paths,
+        "draws": draws,
+        "seed": seed,
+        **read_levels(quantiles),
+    }
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     outputs = Outputs(out, plot)
@@ -98,7 +109,8 @@ def forecast(
     ] = None,
     plot: opt.Plot = None,
     only: opt.Only = None,
-    particles: opt.Particles = 1000,
+    particles: opt.AskedParticles = None,
+    method: opt.Method = None,
     draws: Annotated[int, opt.sampling("Futures that are drawn for each series.", min=2, max=100_000)] = 200,
     quantiles: opt.Quantiles = None,
     midi: Annotated[
@@ -121,7 +133,7 @@ def forecast(
     """Forecast the series in a file: means and quantiles, a figure, a piece of music that continues."""
     outputs = Outputs(out, plot, () if midi is None else (midi,))
     outputs.check("the numbers", (".csv", ".npz", ".nc"), music=True)
-    options = {"particles": particles, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
     exists(run)
     with messages():
         asked = table_columns(columns, series, time)
@@ -162,7 +174,7 @@ def open_run(
     - `outputs`: refused before the run is loaded where the series cannot be written so.
     """
     from mcfo.data.run_columns import read_for_run
-    from mcfo.inference.datasets import NamedSeries
+    from mcfo.inference.datasets import named_series
     from mcfo.learning.saved_runs import load_run
 
     table = read_for_run(run, data, **columns) if table is None else table
@@ -170,12 +182,9 @@ def open_run(
         if name not in table.names:
             raise InputError(f"{data} has no series {name!r}. {nearest(name, table.names)}")
     indices = [index for index, name in enumerate(table.names) if only is None or name in only]
-    chosen = NamedSeries(
-        [table.series_list[index] for index in indices],
-        [table.names[index] for index in indices],
-        table.columns,
-        None if table.moments is None else [table.moments[index] for index in indices],
-    )
+    for note in table.notes:
+        print(note, file=sys.stderr)
+    chosen = named_series(table).choose(indices)
     if outputs is not None and outputs.midi and len(indices) > 1:
         raise InputError(
             f"--midi is for one piece, but there are {len(indices)}. Choose one: --only {chosen.names[0]}."
@@ -225,16 +234,22 @@ def _states_table(dataset: Any, task: str) -> Any:
     """A row for each series, as many as a screen holds."""
     import numpy as np
 
-    rows = []
+    exact, rows = "exact" in dataset.attrs, []
     for index, name in enumerate(dataset["series"].values):
         one = dataset.isel(series=index)
         steps = int(one["length"])
-        ess, missing = one["ess"].values[:steps], int(np.isnan(one["observation"].values[:steps]).sum())
-        numbers = (f"{float(one['log_evidence']):.3f}", f"{ess.mean():.1f}", f"{ess.min():.1f}")
+        missing = int(np.isnan(one["observation"].values[:steps]).sum())
+        numbers = [f"{float(one['log_evidence']):.3f}"]
+        if not exact:
+            ess = one["ess"].values[:steps]
+            numbers += [f"{ess.mean():.1f}", f"{ess.min():.1f}"]
         rows.append([str(name), str(steps), str(missing), *numbers])
-    header = ("series", "steps", "missing", "log-likelihood", "mean ESS", "lowest ESS")
-    title = f"{task} with {dataset.attrs['particles']} particles"
-    return build_table(header, rows, most=_ROWS, title=title)
+    header = ("series", "steps", "missing", "log-likelihood", *(() if exact else ("mean ESS", "lowest ESS")))
+    return build_table(header, rows, most=_ROWS, title=f"{task} {_how(dataset)}")
+
+
+def _how(dataset: Any) -> str:
+    return "by exact distributions" if "exact" in dataset.attrs else f"with {dataset.attrs['particles']} particles"
 
 
 def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:
@@ -273,15 +288,15 @@ def _forecast(
     console, chosen = Console(), applied.chosen
     known = applied.saved.inputs
     coming = read_future(future, applied.run, known)
-    inputs = [coming_inputs(known, steps, coming, name) for name in chosen.names]
+    dates = chosen.coming(steps) or [None] * len(chosen.names)
+    both = zip(chosen.names, dates, strict=True)
+    inputs = [coming_inputs(known, steps, coming, name, next_dates) for name, next_dates in both]
     # Padded to one length, so that one program serves all series; each has inputs of its own.
     longest = max(series.steps for series in chosen.series_list)
     results = []
     with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
         for index in track(range(len(inputs)), "Forecasting", console=console, transient=True):
-            one = chosen._replace(
-                series_list=[chosen.series_list[index].pad(longest)], names=[chosen.names[index]], moments=None
-            )
+            one = chosen.choose([index])._replace(series_list=[chosen.series_list[index].pad(longest)])
             result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
             # Only a NetCDF file has room for all draws; one is drawn or heard.
             results.append(result if outputs.ends_in(".nc") else result.isel(particle=slice(0, 1)))
@@ -290,6 +305,7 @@ def _forecast(
     past = [series.values() for series in chosen.series_list]
     drawn = dataset["observation_draws"].values[:, :, 0]
     outputs.check_music(drawn[0], f"the model in {applied.run}")
+    console.print(f"Forecast {steps} steps {_how(dataset)}.", highlight=False)
     _warn_of_loss(chosen.names, dataset["finite"].values, console)
     if outputs.out is not None:
         with written("Forecasts", outputs.out, "--out", console):
@@ -299,7 +315,7 @@ def _forecast(
                 (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
     if outputs.plot is not None:
         with written("Figure", outputs.plot, "--plot", console):
-            draw_forecasts(outputs.plot, dataset, past, applied.table.image)
+            draw_forecasts(outputs.plot, dataset, past, applied.table.image, chosen.moments)
     for path in outputs.midi:
         with written("Music", path, "--midi", console):
             # What is missing is silent.

@@ -27,7 +27,7 @@ def inspect(
     time: opt.TimeColumn = None,
     inputs: opt.InputColumns = None,
 ) -> None:
-    """Look at the series in a file: lengths, gaps, ranges, what is constant or missing, and which models may fit."""
+    """Look at the series in a file: lengths, gaps, ranges, seasons, trends, outliers, and the model that follows."""
     check_new_file(plot, "--plot", (".png",))
     with messages():
         options = {"--columns": columns, "--series": series, "--time": time, "--inputs": inputs}
@@ -37,12 +37,14 @@ def inspect(
 def _inspect(file: Path, plot: Path | None, asked: dict[str, Any], options: dict[str, str | None]) -> None:
     from rich.console import Console
 
-    from mcfo.data.inspection import describe_columns, describe_series, suggestions
+    from mcfo.data.inspection import describe_columns, describe_series
+    from mcfo.data.series_shape import describe_shapes, suggest
     from mcfo.data.tables import read_series
 
-    table = read_series(file, **asked)
+    raw = read_series(file, **asked)
+    table = raw.on_grid()
     console = Console()
-    columns, each = describe_columns(table), describe_series(table)
+    columns, each, suggestion = describe_columns(table), describe_series(table), suggest(raw)
     lengths = sorted(one.steps for one in each)
     steps = f"{lengths[0]} steps"
     if lengths[0] < lengths[-1]:
@@ -51,15 +53,19 @@ def _inspect(file: Path, plot: Path | None, asked: dict[str, Any], options: dict
     print(_times(table))
     if table.inputs:
         print(f"Inputs: {', '.join(table.inputs)}.")
-    console.print(_columns_table(columns))
+    for note in table.notes:
+        print(note)
+    console.print(_columns_table(columns, [shape.texts() for shape in describe_shapes(raw)]))
     if len(each) > 1:
         console.print(_series_table(each))
     _warn(console, columns, each)
+    for warning in suggestion.warnings:
+        console.print(warning, style="yellow", highlight=False, markup=False)
     words = [word for name, value in options.items() if value is not None for word in (name, value)]
-    fitting = suggestions(columns)
-    print(f"Models that may fit: {', '.join(fitting)}.")
-    command = shlex.join(["mcfo", "fit", fitting[0], "--data", str(file), *words, "--out", "run"])
-    print(f"Learn from it: {command}")
+    for reason in suggestion.reasons:
+        print(reason)
+    print(f"Models that may fit: {', '.join([suggestion.model, *suggestion.others])}.")
+    print(f"Learn from it: {suggestion.command(str(file), words)}")
     if plot is not None:
         with written("Figure", plot, "--plot", console):
             _draw_overview(plot, table)
@@ -83,12 +89,12 @@ def _times(table: Any) -> str:
     )
 
 
-def _columns_table(columns: list[Any]) -> Any:
+def _columns_table(columns: list[Any], shapes: list[list[str]]) -> Any:
     rows = []
-    for one in columns:
+    for one, texts in zip(columns, shapes, strict=True):
         numbers = (f"{number:.5g}" for number in (one.least, one.mean, one.deviation, one.greatest))
         share = f" ({one.missing / (one.known + one.missing):.0%})" if one.missing else ""
-        rows.append([one.name, f"{one.known}", f"{one.missing}{share}", *numbers, ", ".join(one.notes)])
+        rows.append([one.name, f"{one.known}", f"{one.missing}{share}", *numbers, ", ".join([*one.notes, *texts])])
     header = ("column", "known", "missing", "smallest", "mean", "sd", "largest", "notes")
     return build_table(header, rows, text=("notes",), most=_ROWS)
 

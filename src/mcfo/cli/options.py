@@ -45,6 +45,17 @@ InputColumns = Annotated[
 ]
 Plot = Annotated[Path | None, main("Draw a figure into this .png file; of series of images, a film into a .gif.")]
 Particles = Annotated[int, sampling("Particles of the filter.", min=1)]
+AskedParticles = Annotated[
+    int | None,
+    sampling(
+        "Particles of the filter; by default none where the answer is known exactly, otherwise 1000 (evaluate: 500).",
+        min=1,
+    ),
+]
+Method = Annotated[
+    str | None,
+    sampling("exact or particles; by default exact where that is possible.", "--method", metavar="METHOD"),
+]
 Quantiles = Annotated[
     str | None,
     sampling(

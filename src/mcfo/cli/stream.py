@@ -81,6 +81,8 @@ def _open(
 
     saved = load_run(run, model=own[0], proposal=own[1])
     learned = saved.choose(run_seed)
+    if saved.inputs.calendar is not None:
+        raise InputError(f"The model in {run} reads the calendar, but a stream has no dates. Use mcfo forecast.")
     learning = None
     if rules is not None:
         fixed = nested(saved.config, "settings", "fixed")

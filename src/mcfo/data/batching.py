@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from jaxtyping import Int
 
+from mcfo.data.tables import series_of
 from mcfo.errors import InputError
 from mcfo.series import Series, stack, with_ids
 
@@ -23,7 +25,7 @@ _WORTH = 2000
 
 
 def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: int = 1) -> Buckets:
-    """Return series as padded batches, from a list or one series; batches are returned unchanged.
+    """Return series as padded batches, from whatever holds series; batches are returned unchanged.
 
     **Arguments:**
 
@@ -31,6 +33,7 @@ def as_buckets(data: Any, *, most: int | None = None, batch: int = 1, multiple: 
     - `batch`: the least number of series in each bucket.
     - `multiple`: a divisor of the number of series in each bucket but the last.
     """
+    data = series_of(data)
     series_list = [data] if isinstance(data, Series) else list(data)
     for index, one in enumerate(series_list):
         if not isinstance(one, Series):
@@ -51,6 +54,21 @@ def count_steps(batch: Series) -> int:
     """Return the number of steps of a batch, without padding."""
     series, longest = batch.observations.shape[:2]
     return series * longest if batch.length is None else int(np.sum(np.asarray(batch.length)))
+
+
+def count_observed_steps(batch: Series) -> int:
+    """Return the number of steps of a batch at which something was observed."""
+    if batch.observed is None:
+        return count_steps(batch)
+    known = np.any(np.asarray(batch.observed), axis=-1)
+    if batch.length is not None:
+        known = known & (np.arange(known.shape[1]) < np.asarray(batch.length)[:, None])
+    return int(np.sum(known))
+
+
+def unstacked(batch: Series) -> list[Series]:
+    """Return the series of a batch, padding included."""
+    return [jax.tree.map(lambda leaf, index=index: leaf[index], batch) for index in range(len(batch.observations))]
 
 
 def _cuts(lengths: np.ndarray, most: int | None, batch: int, multiple: int) -> Sequence[int]:

@@ -11,13 +11,16 @@ from typing import NamedTuple
 
 import numpy as np
 
+from mcfo.data.column_roles import guess_roles, join_time
 from mcfo.data.times import Clock, RawSeries
 from mcfo.errors import InputError, nearest
 from mcfo.validation import largest_value, too_large
 
 MISSING = frozenset({"", "NA", "NaN", "nan"})
-SERIES = ("series",)
-TIMES = ("time", "date", "t")
+SERIES = ("series", "unique_id")
+TIMES = ("time", "date", "t", "ds")
+FLAGS = ("--columns", "--series", "--time")
+"""How the command line names the columns of values, of series and of times."""
 
 
 class DefaultColumns(NamedTuple):
@@ -45,27 +48,38 @@ class RequestedColumns(NamedTuple):
         return self._replace(
             values=values if self.values is None and values and free.issuperset(values) else self.values,
             series=series if self.series is None and series in free else self.series,
-            time=time if self.time is None and time in free else self.time,
+            time=time if self.time is None and time and free.issuperset(time.split(",")) else self.time,
         )
 
 
 class Layout(NamedTuple):
-    """The indices of values, inputs, series and time in a row."""
+    """The indices of values, inputs, series and time in a row; a time may stand in several columns.
+
+    `notes` are sentences about columns whose role was guessed.
+    """
 
     header: list[str]
     values: list[int]
     inputs: list[int]
     series: int | None
-    time: int | None
+    time: tuple[int, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def indices(self) -> list[int]:
         """All columns that are read."""
-        return [*self.values, *self.inputs, *(one for one in (self.series, self.time) if one is not None)]
+        return [*self.values, *self.inputs, *(() if self.series is None else (self.series,)), *self.time]
 
 
-def choose_columns(path: Path, header: Sequence[str], wanted: RequestedColumns) -> Layout:
-    """Find the requested columns, and those with the default names of series and times."""
+def choose_columns(
+    path: Path | str, header: Sequence[str], wanted: RequestedColumns, sample: Sequence[Sequence[str]] | None = None
+) -> Layout:
+    """Find the requested columns, and those of series and times by their default names.
+
+    **Arguments:**
+
+    - `sample`: the first cells of each column, from which other columns of series and times are guessed.
+    """
     header = list(header)
     wanted = wanted.with_defaults(header)
 
@@ -77,8 +91,12 @@ def choose_columns(path: Path, header: Sequence[str], wanted: RequestedColumns) 
     chosen = None if wanted.values is None else [find(name) for name in wanted.values]
     inputs = [find(name) for name in wanted.inputs or ()]
     series = None if wanted.series is None else find(wanted.series)
-    time = None if wanted.time is None else find(wanted.time)
-    taken = [*(chosen or []), *inputs, *(index for index in (series, time) if index is not None)]
+
+    def find_time(name: str) -> tuple[int, ...]:
+        return (header.index(name),) if name in header else tuple(find(part.strip()) for part in name.split(","))
+
+    time = () if wanted.time is None else find_time(wanted.time)
+    taken = [*(chosen or []), *inputs, *(() if series is None else (series,)), *time]
     for index in taken:
         if taken.count(index) > 1:
             raise InputError(
@@ -91,24 +109,37 @@ def choose_columns(path: Path, header: Sequence[str], wanted: RequestedColumns) 
         return next((free[name] for name in names if name in free), None)
 
     series = first_free(SERIES) if series is None else series
-    time = first_free(TIMES) if time is None else time
+    default = None if time else first_free(TIMES)
+    time = (default,) if default is not None else time
+    notes: tuple[str, ...] = ()
+    if sample is not None:
+        free = {name: sample[index] for index, name in enumerate(header) if index not in (*(chosen or ()), *inputs)}
+        names = (None if series is None else header[series], ",".join(header[index] for index in time) or None)
+        roles = guess_roles(free, *names, all_read=chosen is None)
+        left = [name for name in free if name not in (roles.series, *(roles.time or "").split(","))]
+        # A guess may not take the last column of values.
+        if chosen is not None or left:
+            series = None if roles.series is None else header.index(roles.series)
+            time = time or (() if roles.time is None else find_time(roles.time))
+            notes = roles.notes
     if chosen is None:
-        chosen = [index for index in range(len(header)) if index not in (series, time, *inputs)]
+        chosen = [index for index in range(len(header)) if index not in (series, *time, *inputs)]
     if not chosen:
         raise InputError(
             f"{path} has no column of values: there are {', '.join(header)}. Name at least one beside those of the "
             "series, of the time and of the inputs."
         )
-    return Layout(header, chosen, inputs, series, time)
+    return Layout(header, chosen, inputs, series, time, notes)
 
 
 def read_rows(
-    path: Path,
+    path: Path | str,
     layout: Layout,
     rows: Iterable[tuple[int, Sequence[str] | Mapping[int, str]]],
     *,
     unit: str,
     missing: str,
+    options: tuple[str, str, str] = FLAGS,
 ) -> RawSeries:
     """Read the series in numbered rows of text.
 
@@ -116,22 +147,24 @@ def read_rows(
 
     - `unit`: the name of a row in messages: line or row.
     - `missing`: how a missing value is written, for messages.
+    - `options`: how the caller names the columns of values, of series and of times, for messages.
     """
     numbers, driven, owners, elapsed = array("d"), array("d"), array("q"), array("d")
     owner_of: dict[str, int] = {}
     clock, largest = Clock(unit), largest_value()
     name, whole, index = "1", True, 0
+    labels = [layout.header[index] for index in layout.time]
     for line, row in rows:
         try:
             if layout.series is not None:
                 index = layout.series
                 name = _name(row[index].strip())
-            if layout.time is not None:
-                index = layout.time
-                elapsed.append(clock.check(row[index].strip(), name, line))
+            if layout.time:
+                index = layout.time[0]
+                elapsed.append(clock.check(join_time(labels, [row[one] for one in layout.time]), name, line))
             for index in layout.values:
                 cell = row[index].strip()
-                numbers.append(_number(cell, largest, missing))
+                numbers.append(_number(cell, largest, missing, options))
                 whole = whole and cell.lstrip("+-").isdecimal()
             for index in layout.inputs:
                 driven.append(_input(row[index].strip(), largest))
@@ -150,7 +183,7 @@ def read_rows(
     def apart(values: np.ndarray) -> list[np.ndarray]:
         return np.split(values[order], ends)
 
-    ordered = layout.time is not None and clock.kind != "text"
+    ordered = bool(layout.time) and clock.kind != "text"
     return RawSeries(
         names=[*owner_of],
         arrays=apart(table),
@@ -159,6 +192,7 @@ def read_rows(
         input_names=[layout.header[index] for index in layout.inputs],
         times=apart(np.frombuffer(elapsed)) if ordered else None,
         spans=clock.spans() if ordered else None,
+        notes=layout.notes,
     )
 
 
@@ -174,7 +208,7 @@ def _input(cell: str, largest: float) -> float:
     return _number(cell, largest, "correct it")
 
 
-def _number(cell: str, largest: float, missing: str) -> float:
+def _number(cell: str, largest: float, missing: str, options: tuple[str, str, str] = FLAGS) -> float:
     """Return the number in a cell, NaN if it is missing."""
     try:
         number = float(cell)
@@ -187,8 +221,8 @@ def _number(cell: str, largest: float, missing: str) -> float:
         hint = " Write decimals with a point." if re.fullmatch(r"[+-]?\d*,\d+", cell) else ""
         raise ValueError(
             f"{cell!r} is not a number.{hint} Correct it, or {missing} if the value is missing; if the "
-            "column holds text, name the columns of values without it (--columns), or say that it holds the times "
-            "(--time) or tells series apart (--series)."
+            f"column holds text, name the columns of values without it ({options[0]}), or say that it holds the times "
+            f"({options[2]}) or tells series apart ({options[1]})."
         )
     if -largest <= number <= largest or math.isnan(number):
         return number

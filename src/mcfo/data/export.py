@@ -1,14 +1,75 @@
-"""Export of results to CSV files in long form, and to NPZ files."""
+"""Export of results to data frames, to CSV files in long form, and to NPZ files."""
 
 import csv
 import io
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mcfo.data.frame_forms import FrameForm, build_frame
 from mcfo.data.npz import write_npz
+from mcfo.errors import InputError, nearest
 from mcfo.files import write_atomically
+
+if TYPE_CHECKING:
+    import pandas
+
+_SHAPES = ("wide", "long", "panel")
+
+
+def to_frame(dataset: Any, statistic: str | float | None = None, *, shape: str | None = None) -> "pandas.DataFrame":
+    """Return a data set of `filter`, `smooth` or `forecast` as a data frame, in the form that the data had.
+
+    Its index and its names are those of the data; the dates of a forecast continue them. A data set that was read from
+    a NetCDF file keeps the form.
+
+    **Arguments:**
+
+    - `statistic`: "mean", "observed" or "filled", or the level of a quantile: one column for each of the data's, under
+      its name. By default there is a column for each statistic: mean, q05, ..., q95; with the name of the data's column
+      in front if there are several.
+    - `shape`: "wide" (an index of times; of series and times if there are several series), "long" (columns of series
+      and times) or "panel" (an index of series and times) instead of the data's own.
+    """
+    form = FrameForm.from_json(dataset.attrs["frame"]) if "frame" in dataset.attrs else FrameForm(index=["time"])
+    if shape is not None and shape not in _SHAPES:
+        raise InputError(f"There is no shape {shape!r} of a data frame. {nearest(shape, _SHAPES)}")
+    form = form if shape is None else form.reshaped(shape)
+    chosen = _statistics(dataset, statistic)
+    past = "observation" in dataset
+    lengths = [int(one) for one in dataset["length"].values]
+    rows = lengths if past else [dataset.sizes["time"]] * len(lengths)
+    columns = [str(name) for name in dataset["dimension"].values]
+    labels = {str(label): label for label, role, _ in form.columns if role == "value"}
+    blocks = []
+    for index, count in enumerate(rows):
+        block = {}
+        for column, name in enumerate(columns):
+            for title, values in chosen.items():
+                several = f"{name}_{title}" if len(columns) > 1 else title
+                label = labels.get(name, name) if statistic is not None else several
+                block[label] = values[index, :count, column]
+        blocks.append(block)
+    moments = dataset["moment"].values if "moment" in dataset.coords else None
+    moments = None if moments is None else [one[:count] for one, count in zip(moments, rows, strict=True)]
+    names = [str(name) for name in dataset["series"].values]
+    return build_frame(form, names, moments, blocks, starts=None if past else lengths)
+
+
+def _statistics(dataset: Any, asked: str | float | None) -> dict[str, np.ndarray]:
+    """Arrays (series, steps, dimensions) by title."""
+    found = {"mean": dataset["observation_mean"].values}
+    found |= {"observed": dataset["observation"].values} if "observation" in dataset else {}
+    found |= {"filled": dataset["filled"].values} if "filled" in dataset else {}
+    for index, level in enumerate(dataset["quantile"].values):
+        found[_percent(float(level))] = dataset["observation_quantiles"].values[:, :, index]
+    if asked is None:
+        return found
+    title = asked if isinstance(asked, str) else _percent(float(asked))
+    if title not in found:
+        raise InputError(f"The data set has no statistic {asked!r}. {nearest(str(title), found)}")
+    return {title: found[title]}
 
 
 def write_forecast_arrays(path: Path, dataset: Any, image: tuple[int, int] | None = None) -> None:

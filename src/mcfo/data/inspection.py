@@ -9,9 +9,6 @@ import numpy as np
 if TYPE_CHECKING:
     from mcfo.data.tables import Table
 
-_LARGE = 100
-"""The mean from which on whole numbers may be measurements."""
-
 
 class Column(NamedTuple):
     """One column of values over all series; `notes` are facts to know before learning from it."""
@@ -83,21 +80,6 @@ def _longest(flags: np.ndarray) -> int:
     """Return the length of the longest run of True."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], flags.astype(int), [0]])))
     return int((edges[1::2] - edges[::2]).max(initial=0))
-
-
-def suggestions(columns: list[Column]) -> list[str]:
-    """Return the models of the catalogue that suit these columns, the best first."""
-    notes = [set(column.notes) for column in columns]
-    if all("zeros and ones" in one for one in notes):
-        return ["vrnn", "srnn", "deep"] if len(columns) > 1 else ["poisson-counts"]
-    if all(one & {"counts", "zeros and ones"} for one in notes):
-        counts = ["poisson-counts", "negative-binomial-counts"]
-        # Large whole numbers are often measurements that were rounded.
-        large = all(column.mean >= _LARGE for column in columns if column.known)
-        return ["local-level", "local-trend", *counts] if large else counts
-    around_zero = all(abs(column.mean) < 0.2 * column.deviation for column in columns if column.known)
-    further = ["stochastic-volatility"] if around_zero else []
-    return ["local-level", "local-trend", "linear-gaussian", *further, *(["deep"] if len(columns) > 8 else [])]
 
 
 STATISTICS = (

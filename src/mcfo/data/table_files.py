@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from mcfo.data.column_layout import MISSING, SERIES, TIMES, Layout, RequestedColumns, choose_columns, read_rows
+from mcfo.data.column_roles import ROWS
 from mcfo.data.times import RawSeries, read_date, read_number
 from mcfo.errors import InputError
 
@@ -32,9 +33,11 @@ def read_csv(path: Path, wanted: RequestedColumns) -> RawSeries:
             _, header = next(rows, (1, []))
             header = [name.strip() for name in header]
             _check_header(path, header)
-            return read_rows(
-                path, choose_columns(path, header, wanted), rows, unit="line", missing="leave the cell empty"
-            )
+            first_rows = list(itertools.islice(rows, ROWS))
+            sample = [[row[index].strip() for _, row in first_rows] for index in range(len(header))]
+            layout = choose_columns(path, header, wanted, sample)
+            rows = itertools.chain(first_rows, rows)
+            return read_rows(path, layout, rows, unit="line", missing="leave the cell empty")
     except UnicodeDecodeError:
         raise _not_text(path, _undecodable_line(path)) from None
 
@@ -125,7 +128,9 @@ def read_parquet(path: Path, wanted: RequestedColumns) -> RawSeries:
         with path.open("rb") as source, pq.ParquetFile(source) as file:
             schema = file.schema_arrow
             names = [name for name in schema.names if name != _INDEX or pa.types.is_temporal(schema.field(name).type)]
-            layout = choose_columns(path, ["time" if name == _INDEX else name for name in names], wanted)
+            first_rows = next(file.iter_batches(ROWS, columns=names), None)
+            sample = [[] if first_rows is None else _arrow_texts(first_rows.column(name)) for name in names]
+            layout = choose_columns(path, ["time" if name == _INDEX else name for name in names], wanted, sample)
             stored = {index: names[index] for index in layout.indices}
             table = file.read(columns=[*stored.values()])
     except pa.ArrowException as error:
@@ -133,7 +138,7 @@ def read_parquet(path: Path, wanted: RequestedColumns) -> RawSeries:
             f"{path} is damaged, or no Parquet file ({str(error).splitlines()[0]}). Write it again."
         ) from error
     cells = {index: _arrow_texts(table.column(name)) for index, name in stored.items()}
-    return _read(path, layout, cells)
+    return read_cells(path, layout, cells)
 
 
 def _arrow_texts(column: Any) -> list[str]:
@@ -183,7 +188,7 @@ def read_netcdf(path: Path, wanted: RequestedColumns) -> RawSeries:
     columns = _netcdf_columns(path, data, wanted)
     layout = choose_columns(path, [*columns], wanted)
     names = [*columns]
-    return _read(path, layout, {index: _texts(columns[names[index]]) for index in layout.indices})
+    return read_cells(path, layout, {index: array_texts(columns[names[index]]) for index in layout.indices})
 
 
 def _netcdf_columns(path: Path, data: Any, wanted: RequestedColumns) -> dict[str, np.ndarray]:
@@ -241,7 +246,8 @@ def _dimension(names: list[str], asked: str | None, defaults: tuple[str, ...]) -
     return next((lowered[name] for name in defaults if name in lowered), None)
 
 
-def _texts(values: np.ndarray) -> list[str]:
+def array_texts(values: np.ndarray) -> list[str]:
+    """Return the cells of an array as text."""
     if values.dtype.kind == "M":
         return ["" if text == "NaT" else _shorter(text) for text in np.datetime_as_string(values).tolist()]
     if values.dtype.kind == "m":
@@ -258,14 +264,15 @@ def _shorter(moment: str) -> str:
     return re.sub(r"[ T]00:00:00$", "", re.sub(r"(:\d\d)\.0+$", r"\1", moment))
 
 
-def _read(path: Path, layout: Layout, cells: dict[int, list[str]]) -> RawSeries:
+def read_cells(path: Path | str, layout: Layout, cells: dict[int, list[str]], **speech: Any) -> RawSeries:
+    """Read the series in columns of text; `speech` is what [`read_rows`][] says otherwise."""
     count = len(next(iter(cells.values())))
 
     def rows() -> Iterator[tuple[int, dict[int, str]]]:
         for number in range(count):
             yield number + 1, {index: column[number] for index, column in cells.items()}
 
-    return read_rows(path, layout, rows(), unit="row", missing="make it NaN")
+    return read_rows(path, layout, rows(), unit="row", missing="make it NaN", **speech)
 
 
 def _install(format: str, package: str, requirement: str, path: Path) -> str:

@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from mcfo.data.frequencies import CLOSE, Grid, find_grid
+
 
 class Span(NamedTuple):
     """The first and the last time of a series as they are written; `origin` is the first one, if they are dates."""
@@ -24,6 +26,7 @@ class RawSeries(NamedTuple):
     - `inputs`: for each series (steps, inputs), with their names.
     - `times`: for each series the time since its first row, in seconds where times are dates; None where there are no
       times, or none whose distance is known.
+    - `notes`: sentences about how the file was read.
     """
 
     names: list[str]
@@ -34,6 +37,7 @@ class RawSeries(NamedTuple):
     input_names: list[str] = []  # noqa: RUF012
     times: list[np.ndarray] | None = None
     spans: list[Span] | None = None
+    notes: tuple[str, ...] = ()
 
 
 class Clock:
@@ -129,19 +133,22 @@ def read_number(cell: str) -> tuple[int | float] | None:
 
 
 def read_date(cell: str) -> tuple[datetime, str] | None:
-    """A moment and its digits beyond microseconds, which `datetime` drops; or None. A month is its first day."""
+    """A moment and its digits beyond microseconds, which `datetime` drops; or None.
+
+    A month (2020-01, 2020M1) and a quarter (2020Q1) are their first day.
+    """
     try:
         moment = datetime.fromisoformat(cell)
     except ValueError:
-        is_month = re.fullmatch(r"\d{4}-(0[1-9]|1[0-2])", cell)
-        return (datetime.fromisoformat(f"{cell}-01"), "") if is_month else None
+        part = re.fullmatch(r"(\d{4})(?:-(0[1-9]|1[0-2])|-?[Mm](0?[1-9]|1[0-2])|-?[Qq]([1-4]))", cell)
+        if part is None or part[1] == "0000":
+            return None
+        month = 3 * int(part[4]) - 2 if part[4] else int(part[2] or part[3])
+        return datetime(int(part[1]), month, 1), ""
     beyond = re.search(r"[.,]\d{6}(\d+)", cell) if len(cell) > 26 else None
     return moment, "" if beyond is None else beyond[1].rstrip("0")
 
 
-_CLOSE = 1e-6
-_HOLIDAYS, _LONGEST_HOLIDAY = 0.2, 10
-"""Of working days: the share of gaps that may be longer, and how many days a gap may have."""
 _SECONDS = {"day": 86400.0, "hour": 3600.0, "minute": 60.0, "second": 1.0}
 
 
@@ -152,82 +159,57 @@ class Spacing(NamedTuple):
     - `unit`: the typical gap, in which others are measured: seconds where times are dates.
     - `words`: the typical gap for people.
     - `longest`: the longest gap, in units, with the series and the row (from 0) before which it lies.
+    - `grid`: the frequency of the times, and the rows that are absent.
     """
 
     even: bool
     unit: float
     words: str
     longest: tuple[float, int, int]
+    grid: Grid
+
+
+def moments_of(elapsed: np.ndarray, span: Span) -> np.ndarray:
+    """The times of a series: dates, or numbers as in the file."""
+    if span.origin is None:
+        return float(span.first) + elapsed
+    origin = np.datetime64(span.origin.replace(tzinfo=None), "us")
+    return origin + np.round(1e6 * elapsed).astype("timedelta64[us]")
+
+
+_SEASONS = ((3600.0, 24), (86400.0, 7), (7 * 86400.0, 52), (30.4 * 86400.0, 12), (91.3 * 86400.0, 4))
+"""Typical gaps in seconds, and the rows in the season that people look for first."""
+
+
+def usual_season(spacing: Spacing, spans: Sequence[Span]) -> int | None:
+    """Return the rows in a day of hours, a week of days, a year of weeks, months or quarters; None for other gaps."""
+    if spans[0].origin is None:
+        return None
+    return next((season for gap, season in _SEASONS if abs(spacing.unit / gap - 1) < 0.03), None)
 
 
 def spacing(times: Sequence[np.ndarray], spans: Sequence[Span]) -> Spacing:
-    """Looks at the gaps of all series together; rows that are left out of an even grid make it uneven.
-
-    Months, quarters and years are even though their days differ, and so are working days: weekends and holidays are
-    not time in which a market moves.
-    """
+    """Looks at the gaps of all series together; rows that are left out of an even grid make it uneven."""
     gaps = [np.diff(one) for one in times]
     every = np.concatenate(gaps)
-    dates = spans[0].origin is not None
+    grid = find_grid([moments_of(one, span) for one, span in zip(times, spans, strict=True)])
     if not len(every):
-        return Spacing(True, 1.0, "", (1.0, 0, 0))
+        return Spacing(True, 1.0, "", (1.0, 0, 0), grid)
     unit = float(np.median(every))
     series = int(np.argmax([one.max(initial=0.0) for one in gaps]))
     row = int(np.argmax(gaps[series]))
     longest = (float(gaps[series][row]) / unit, series, row + 1)
-    words = _words(unit) if dates else f"{unit:g}"
-    if np.ptp(every) <= _CLOSE * unit:
-        return Spacing(True, unit, words, longest)
-    if dates:
-        moments = [np.datetime64(span.origin.replace(tzinfo=None), "s") for span in spans if span.origin is not None]
-        days = [moment + np.round(one).astype("timedelta64[s]") for moment, one in zip(moments, times, strict=True)]
-        days = [_near_midnight(one) for one in days]
-        calendar = _months(days)
-        if calendar:
-            return Spacing(True, unit, calendar, longest)
-        if _working_days(days):
-            return Spacing(True, unit, "a working day", longest)
-    return Spacing(False, unit, words, longest)
+    words = f"{unit:g}" if spans[0].origin is None else _words(unit)
+    if grid.even and grid.frequency.unit in ("month", "working day"):
+        count = int(grid.frequency.count)
+        words = f"a {grid.frequency.name}" if grid.frequency.name else f"{count} months"
+    return Spacing(grid.even, unit, words, longest, grid)
 
 
 def _words(seconds: float) -> str:
     """A time as people say it."""
     for name, size in _SECONDS.items():
         count = seconds / size
-        if count >= 1 - _CLOSE:
-            return f"{count:.4g} {name}{'' if abs(count - 1) < _CLOSE else 's'}"
+        if count >= 1 - CLOSE:
+            return f"{count:.4g} {name}{'' if abs(count - 1) < CLOSE else 's'}"
     return f"{seconds:.3g} seconds"
-
-
-def _near_midnight(moments: np.ndarray) -> np.ndarray:
-    """The same, at midnight where all lie within an hour of it: summer time moves those that have a time zone."""
-    nights = (moments + np.timedelta64(1, "h")).astype("datetime64[D]").astype("datetime64[s]")
-    return nights if (np.abs(moments - nights) <= np.timedelta64(1, "h")).all() else moments
-
-
-def _months(moments: Sequence[np.ndarray]) -> str:
-    """The gap in months where it is always the same, on the same day of the month or on its last one; else nothing."""
-    steps, days, lasts = set(), set(), set()
-    for one in moments:
-        months = one.astype("datetime64[M]")
-        steps |= set(np.diff(months.astype(int)).tolist())
-        days |= set((one - months).tolist())
-        # NumPy 2.5 deprecates sums with bare integers: durations carry their unit.
-        last = (months + np.timedelta64(1, "M")).astype("datetime64[D]") - np.timedelta64(1, "D")
-        lasts |= set((last == one.astype("datetime64[D]")).tolist())
-        if len(steps) > 1 or (len(days) > 1 and lasts != {True}):
-            return ""
-    count = steps.pop() if steps else 0
-    names = {1: "a month", 3: "a quarter", 12: "a year"}
-    return names.get(count, f"{count} months") if count > 0 else ""
-
-
-def _working_days(moments: Sequence[np.ndarray]) -> bool:
-    days = [one.astype("datetime64[D]") for one in moments]
-    if any((one != day).any() for one, day in zip(moments, days, strict=True)):
-        return False
-    if not all(np.is_busday(day).all() for day in days):
-        return False
-    calendar = np.concatenate([np.diff(day).astype(int) for day in days])
-    working = np.concatenate([np.busday_count(day[:-1], day[1:]) for day in days])
-    return bool(np.mean(working > 1) <= _HOLIDAYS and calendar.max() <= _LONGEST_HOLIDAY)

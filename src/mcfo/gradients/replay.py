@@ -177,7 +177,7 @@ class Replay:
             if imputation is not None:
                 emission = model.emission(memory, latent, frame.inputs)
                 observation = imputed_observation(emission, frame, imputation)
-            return latent, model.advance(memory, latent, observation)
+            return latent, model.advance_with(memory, latent, observation, frame.observed, frame.inputs)
 
         noise, latents = (_stand_in(tree, draw) if self._stands_in else tree for tree in (draw.noise, draw.latents))
         in_axes = (None if first else 0, 0, 0, 0, 0)

@@ -1,5 +1,6 @@
 """What is done with a model: filtering, smoothing, forecasts, scores."""
 
+from mcfo.data.export import to_frame as to_frame
 from mcfo.inference.evaluation import Evaluation as Evaluation
 from mcfo.inference.evaluation import evaluate as evaluate
 from mcfo.inference.filtering import Filtered as Filtered

@@ -14,7 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mcfo.data.tables import Table, read_series
+from mcfo.data.batching import unstacked
+from mcfo.data.frame_forms import FrameForm
+from mcfo.data.frequencies import Frequency
+from mcfo.data.run_columns import NO_INPUTS, Coming, Inputs
+from mcfo.data.tables import Table, table_of
 from mcfo.inference.quantiles import Summary, check_levels
 from mcfo.series import Series, stack
 from mcfo.smc.trace import Record
@@ -68,31 +72,51 @@ class Draws(eqx.Module):
 
 
 class NamedSeries(NamedTuple):
-    """Series with their names, the names of their columns, and the date or time of each step if that is known."""
+    """Series with their names and the names of their columns.
+
+    - `moments`, `frequency`: the date or time of each step and how they continue, if that is known.
+    - `form`: the form of the data frame that they come from.
+    - `inputs`: what their inputs are.
+    """
 
     series_list: list[Series]
     names: list[str]
     columns: list[str]
     moments: list[np.ndarray] | None = None
+    frequency: Frequency | None = None
+    form: FrameForm | None = None
+    inputs: Inputs = NO_INPUTS
+
+    def choose(self, indices: Sequence[int]) -> NamedSeries:
+        """Return some of the series."""
+        return self._replace(
+            series_list=[self.series_list[index] for index in indices],
+            names=[self.names[index] for index in indices],
+            moments=None if self.moments is None else [self.moments[index] for index in indices],
+        )
+
+    def coming(self, steps: int) -> list[Coming] | None:
+        """Return the times of the next steps of each series; None if times are unknown."""
+        if self.moments is None or self.frequency is None:
+            return None
+        return [Coming(self.frequency.after(one[-1], steps), self.frequency, self.form) for one in self.moments]
 
 
 def named_series(data: Any) -> NamedSeries:
-    """Return named series from a file, a table, one series, several series or an array."""
-    if isinstance(data, str | Path):
-        data = read_series(Path(data))
-    if isinstance(data, Table | NamedSeries):
-        return NamedSeries(list(data.series_list), list(data.names), list(data.columns), data.moments)
+    """Return named series from a file, a table, a data frame, one series, several series or an array."""
+    if isinstance(data, NamedSeries):
+        return data
+    table = table_of(data)
+    if isinstance(table, Table):
+        named = NamedSeries(list(table.series_list), list(table.names), list(table.columns), table.moments)
+        return named._replace(frequency=table.frequency, form=table.form, inputs=Inputs.from_table(table))
     if isinstance(data, Series):
-        data = [data] if data.observations.ndim == 2 else _unstacked(data)
+        data = [data] if data.observations.ndim == 2 else unstacked(data)
     elif not (isinstance(data, list | tuple) and data and all(isinstance(one, Series) for one in data)):
         data = [Series.from_values(data)]
     series_list = list(data)
     columns = [f"x{index + 1}" for index in range(series_list[0].observations.shape[1])]
     return NamedSeries(series_list, [str(index + 1) for index in range(len(series_list))], columns)
-
-
-def _unstacked(batch: Series) -> list[Series]:
-    return [jax.tree.map(lambda array, index=index: array[index], batch) for index in range(len(batch.observations))]
 
 
 def dataset_of(
@@ -104,6 +128,7 @@ def dataset_of(
     progress: Progress,
     *,
     future: bool = False,
+    latent_names: Sequence[str] | None = None,
 ) -> xarray.Dataset:
     """Apply `compute` to each series and collect the arrays that it returns.
 
@@ -112,6 +137,7 @@ def dataset_of(
     - `kind`: what was done, for the attributes.
     - `about`: further attributes.
     - `future`: whether the arrays are about steps after the end of a series.
+    - `latent_names`: the names of the states; by default z1, z2, ...
     """
     # Padded to one length, so that one program serves all series.
     batch = stack(data.series_list)
@@ -124,14 +150,20 @@ def dataset_of(
             arrays = {**_without_padding(arrays, length), "observation": series.values()}
         results.append(arrays)
         lengths.append(length)
+    moments = data.moments
+    if future:
+        coming = data.coming(len(results[0]["observation_mean"]))
+        moments = None if coming is None else [one.moments for one in coming]
+    form = {} if data.form is None else {"frame": data.form.to_json()}
     return build_dataset(
         results,
         series=data.names,
         columns=data.columns,
         levels=check_levels(levels),
         lengths=lengths,
-        attributes={"kind": kind, **about},
-        moments=None if future else data.moments,
+        attributes={"kind": kind, **about, **form},
+        moments=moments,
+        latent_names=latent_names,
     )
 
 
@@ -164,6 +196,7 @@ def build_dataset(
     attributes: Mapping[str, Any],
     levels: Sequence[float] = (),
     moments: Sequence[np.ndarray] | None = None,
+    latent_names: Sequence[str] | None = None,
 ) -> xarray.Dataset:
     """Build one data set from the arrays of several series, by name; shorter series are padded with NaN.
 
@@ -186,12 +219,14 @@ def build_dataset(
     sizes = {
         name: size for names, array, _ in variables.values() for name, size in zip(names, array.shape, strict=True)
     }
+    if latent_names is not None and len(latent_names) != sizes["latent"]:
+        latent_names = None  # those of a particle, whose latent is a part of the state that exact answers are about
     coordinates: dict[str, Any] = {
         "series": [str(name) for name in series],
         "time": np.arange(1, longest + 1, dtype=np.int32),
         "quantile": np.asarray(levels, float),
         "dimension": [str(name) for name in columns],
-        "latent": [f"z{index + 1}" for index in range(sizes["latent"])],
+        "latent": list(latent_names or ()) or [f"z{index + 1}" for index in range(sizes["latent"])],
         "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
     }
     used = {name: values for name, values in coordinates.items() if name in sizes}

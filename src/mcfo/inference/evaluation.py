@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -12,10 +11,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from mcfo.data.batching import Buckets, as_buckets, count_steps
-from mcfo.kalman import kalman_filter
+from mcfo import exact
+from mcfo.data.batching import as_buckets
+from mcfo.inference.evaluation_results import Evaluation
+from mcfo.inference.exact_evaluation import exact_evaluation
+from mcfo.inference.exact_laws import uses_exact_laws
 from mcfo.models.base import Model
-from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.filter import SMC
@@ -40,41 +41,11 @@ class Scores(eqx.Module):
 
     log_evidence: Float[Array, "*series"]
     steps: Int[Array, "*series"]
+    observed_steps: Int[Array, "*series"]
     ess_sum: Float[Array, "*series"]
     ess_least: Float[Array, "*series"]
     squared_error: Float[Array, "*series"]
     values: Int[Array, "*series"]
-
-
-class Evaluation(NamedTuple):
-    """The evaluation of a data set.
-
-    - `log_evidence`: Σ log p̂(x_1:T) over the series, and `nll_per_step` minus that over all steps.
-    - `ess`, `ess_min`: the mean effective sample size over all steps, and its minimum.
-    - `prediction_rmse`: root mean square of x_t - E[x_t | x_1:t-1] over the observed values; None if the emission has
-      no mean, a filter collapsed, or it was not requested.
-    - `collapsed`: the number of series whose evidence is not finite; `log_evidence` is then -inf or NaN.
-    - `exact_nll_per_step`: the value by the Kalman filter, for a linear Gaussian model.
-    """
-
-    log_evidence: float
-    nll_per_step: float
-    ess: float
-    ess_min: float
-    particles: int
-    prediction_rmse: float | None
-    series: int
-    steps: int
-    collapsed: int
-    exact_nll_per_step: float | None
-
-    def as_data(self) -> dict[str, Any]:
-        """Return data for JSON, with None for numbers that are not finite."""
-        values = self._asdict()
-        return {
-            name: None if isinstance(value, float) and not math.isfinite(value) else value
-            for name, value in values.items()
-        }
 
 
 def evaluation_sampler(particles: int) -> SMC:
@@ -85,26 +56,35 @@ def evaluation_sampler(particles: int) -> SMC:
 def evaluate(
     model: Model,
     proposal: Proposal,
-    data: Series | Sequence[Series],
+    data: Any,
     *,
-    particles: int = 500,
+    particles: int | None = None,
+    method: str | None = None,
     predictions: bool = True,
-    key: Key,
+    key: Key | None = None,
 ) -> Evaluation:
-    """Filter every series with `particles` particles, and summarize the likelihood and the effective sample size.
+    """Return the likelihood of every series and the error of one-step predictions.
 
-    Series of a list are batched by similar lengths, which changes no likelihood.
+    A model whose distributions are known is evaluated exactly, unless particles are asked for. Otherwise every series
+    is filtered, and the likelihood is an estimate. Series of a list are batched by similar lengths, which changes none.
 
     **Arguments:**
 
+    - `particles`: the number of particles; 500 by default where there is no exact answer.
+    - `method`: "exact" or "particles"; by default exact where that is possible and `particles` is not given.
+    - `key`: of the random numbers of the filter; by default that of seed 0.
     - `predictions`: whether to compute `prediction_rmse`, which takes up to half of the time and changes nothing else.
     """
     buckets = as_buckets(data)
+    if uses_exact_laws(model, method, particles):
+        return exact_evaluation(model, buckets)
+    particles, key = particles or 500, jax.random.key(0) if key is None else key
     predicts = predictions and has_predictions(model, buckets[0])
     sampler = evaluation_sampler(particles)
     batches = [_all_scores(sampler, model, proposal, batch, key, predicts) for batch in buckets]
     scores = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
-    return summarize(scores, particles, exact_nll(model, buckets), predicts=predicts)
+    known = exact_evaluation(model, buckets).nll_per_step if exact.is_exact(model) else None
+    return summarize(scores, particles, known, predicts=predicts)
 
 
 def series_scores(
@@ -126,6 +106,7 @@ def series_scores(
         return Scores(
             log_evidence=jnp.sum(record.log_evidence),
             steps=jnp.sum(exists),
+            observed_steps=jnp.sum(jnp.any(series.mask(), axis=-1)),
             ess_sum=jnp.sum(jnp.where(exists, ess, 0.0)),
             ess_least=jnp.min(jnp.where(exists, ess, jnp.inf)),
             squared_error=jnp.sum(errors),
@@ -140,39 +121,30 @@ def series_at_once(batch: Series, particles: int) -> int:
     return max(1, _AT_ONCE // (particles * max(batch.observations.shape[-1], _LEAST_DIMENSIONS)))
 
 
-def exact_nll(model: Model, buckets: Buckets) -> float | None:
-    """Return -Σ log p(x_1:T) / Σ T by the Kalman filter, or None for a model that is not linear Gaussian."""
-    if not isinstance(model, LinearGaussian) or type(model) not in (LinearGaussian, IrregularLinearGaussian):
-        return None  # a derived class may have another emission
-    parts = [(exact_nll_per_step(model, batch), count_steps(batch)) for batch in buckets]
-    return float(sum(float(nll) * steps for nll, steps in parts) / sum(steps for _, steps in parts))
-
-
 @eqx.filter_jit
-def exact_nll_per_step(model: LinearGaussian, batch: Series) -> Scalar:
-    """Return -Σ log p(x_1:T) / Σ T over a batch of series, exactly."""
-    log_evidence = jax.vmap(lambda one: kalman_filter(model, one).log_evidence)(batch)
-    steps = batch.observations.shape[0] * batch.observations.shape[1] if batch.length is None else jnp.sum(batch.length)
-    return -jnp.sum(log_evidence) / steps
+def exact_nll_per_step(model: Model, batch: Series) -> Scalar:
+    """Return -Σ log p(x_1:T) over a batch of series for each step at which something was observed, exactly."""
+    log_evidence = jax.vmap(lambda one: exact.log_evidence(model, one))(batch)
+    return -jnp.sum(log_evidence) / jnp.sum(jnp.any(jax.vmap(Series.mask)(batch), axis=-1))
 
 
-def summarize(scores: Scores, particles: int, exact: float | None, *, predicts: bool) -> Evaluation:
+def summarize(scores: Scores, particles: int, exact_nll: float | None, *, predicts: bool) -> Evaluation:
     """Summarize the scores of all series."""
-    log_evidence, steps = float(np.sum(scores.log_evidence)), int(np.sum(scores.steps))
+    log_evidence, steps = float(np.sum(scores.log_evidence)), int(np.sum(scores.observed_steps))
     collapsed = int(np.sum(~np.isfinite(scores.log_evidence)))
     known = predicts and not collapsed
     rmse = math.sqrt(float(np.sum(scores.squared_error)) / int(np.sum(scores.values))) if known else None
     return Evaluation(
         log_evidence=log_evidence,
         nll_per_step=-log_evidence / steps,
-        ess=float(np.sum(scores.ess_sum)) / steps,
+        ess=float(np.sum(scores.ess_sum)) / int(np.sum(scores.steps)),
         ess_min=float(np.min(scores.ess_least)),
         particles=particles,
         prediction_rmse=rmse,
         series=len(scores.steps),
         steps=steps,
         collapsed=collapsed,
-        exact_nll_per_step=exact,
+        exact_nll_per_step=exact_nll,
     )
 
 

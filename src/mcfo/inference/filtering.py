@@ -11,6 +11,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
+from mcfo.inference.exact_laws import filter_arrays, uses_exact_laws
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, emission_mean
 from mcfo.proposals.base import Proposal
@@ -82,6 +83,7 @@ def _filtered(
 ) -> Filtered:
     def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> Filtered:
         state = outcome.state
+        latents = jax.vmap(model.latent_summary)(state.latents)
         observations, means = _predict(model, before, frame, sampler.particles, key)
         carried = uniform_log_weights(sampler.particles, state.log_weights.dtype)
         carried = carried if before is None else before.log_weights
@@ -89,11 +91,11 @@ def _filtered(
         if draws:
             of_latents, of_observations = jax.random.split(jax.random.fold_in(step_key(key, frame), _DRAW_TAG))
             saved = Draws(
-                flat(state.latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
+                flat(latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
                 flat(observations[systematic_indices(carried, draws, key=of_observations)]),
             )
         return Filtered(
-            Summary.of(state.latents, state.log_weights, levels),
+            Summary.of(latents, state.log_weights, levels),
             Summary.of(observations, carried, levels, means),
             outcome.record,
             saved,
@@ -122,28 +124,44 @@ def filter(
     proposal: Proposal,
     data: Any,
     *,
-    particles: int = 1000,
+    particles: int | None = None,
     levels: Sequence[float] = LEVELS,
     draws: int = 0,
     seed: int = 0,
+    method: str | None = None,
     progress: Progress = iter,
 ) -> xarray.Dataset:
-    """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: means and quantiles, ESS, log evidence.
+    """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: means and quantiles, log evidence.
+
+    Models whose distributions are known are filtered exactly, which the attribute `exact` of the data set says, unless
+    particles are asked for; a particle filter also reports its ESS.
 
     **Arguments:**
 
     - `data`: a CSV or NPZ file, a table of [`read_series`][], one [`Series`][] or several, or an array with NaN where
       values are missing.
-    - `particles`: the number of particles.
+    - `particles`: the number of particles, 1000 by default where there is no exact answer.
     - `levels`: the levels of the quantiles.
     - `draws`: the number of draws beside the summaries, for ArviZ; those of different steps are not connected.
     - `seed`: the seed of all random numbers.
+    - `method`: "exact" or "particles"; by default exact where that is possible and `particles` is not given.
     """
+    levels, key = check_levels(levels), jax.random.key(seed)
+    if uses_exact_laws(model, method, particles):
+        return dataset_of(
+            "filter",
+            named_series(data),
+            lambda series: filter_arrays(model, series, levels, draws, key=key),
+            levels,
+            {"exact": 1, "seed": seed},
+            progress,
+            latent_names=model.latent_names,
+        )
+    particles = particles or 1000
 
     def one(series: Series) -> dict[str, Any]:
-        result = filter_series(
-            model, proposal, series, key=jax.random.key(seed), sampler=SMC(particles), levels=levels, draws=draws
-        )
+        result = filter_series(model, proposal, series, key=key, sampler=SMC(particles), levels=levels, draws=draws)
         return state_arrays(result.latent, result.predicted, result.record, result.draws)
 
-    return dataset_of("filter", named_series(data), one, levels, {"particles": particles, "seed": seed}, progress)
+    about = {"particles": particles, "seed": seed}
+    return dataset_of("filter", named_series(data), one, levels, about, progress, latent_names=model.latent_names)

@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float
 
-from mcfo.inference.datasets import Progress, dataset_of, named_series
+from mcfo.data.run_columns import complete_inputs
+from mcfo.inference.datasets import NamedSeries, Progress, dataset_of, named_series
+from mcfo.inference.exact_laws import forecast_arrays, uses_exact_laws
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, Path, simulate_from_memory
 from mcfo.proposals.base import Proposal
-from mcfo.series import Series
+from mcfo.series import Series, with_ids
 from mcfo.smc.filter import SMC
 from mcfo.smc.resampling import systematic_indices
 from mcfo.smc.weights import uniform_log_weights
@@ -67,14 +70,18 @@ def forecast_series(
     - `draws`: the number of paths, each from a particle drawn by the last weights.
     - `inputs`: the coming inputs, (steps, inputs), for a model that takes them.
     """
+    _check(series, steps, draws, inputs)
+    inputs = None if inputs is None else jnp.asarray(inputs, float)
+    return _forecast(model, proposal, series, sampler or SMC(1000), steps, draws, inputs, key)
+
+
+def _check(series: Series, steps: int, draws: int, inputs: Any) -> None:
     if steps < 1 or draws < 1:
         raise ValueError(f"A forecast needs at least one step and one draw, but got {steps} steps and {draws} draws.")
     if (inputs is None) != (series.inputs is None) or (inputs is not None and len(inputs) != steps):
         raise ValueError(
             f"The forecast of {steps} steps needs as many rows of inputs if the series has inputs, and none if not."
         )
-    inputs = None if inputs is None else jnp.asarray(inputs, float)
-    return _forecast(model, proposal, series, sampler or SMC(1000), steps, draws, inputs, key)
 
 
 @eqx.filter_jit
@@ -103,11 +110,12 @@ def forecast(
     data: Any,
     steps: int,
     *,
-    particles: int = 1000,
+    particles: int | None = None,
     draws: int = 1000,
     levels: Sequence[float] = LEVELS,
     inputs: Any = None,
     seed: int = 0,
+    method: str | None = None,
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Forecast p(z_T+s, x_T+s | x_1:T) for s = 1..`steps` after the end of every series: means and quantiles.
@@ -118,10 +126,24 @@ def forecast(
     **Arguments:**
 
     - `draws`: the number of paths.
-    - `inputs`: the coming inputs, (steps, inputs), for a model that takes them.
-    - `data`, `particles`, `levels`, `seed`: as in `filter`.
+    - `inputs`: the coming inputs, (steps, inputs), for a model that takes them. Those that the data's dates tell, the
+      calendar and the time between steps, may be left out.
+    - `data`, `particles`, `levels`, `seed`, `method`: as in `filter`.
     """
-    several = jnp.asarray(check_levels(levels), float)
+    levels, key, names = check_levels(levels), jax.random.key(seed), model.latent_names
+    named = named_series(data)
+    ids = [int(series.series_id) for series in with_ids(named.series_list)]
+    driven = dict(zip(ids, _coming_inputs(named, steps, inputs), strict=True))
+    if uses_exact_laws(model, method, particles):
+
+        def exactly(series: Series) -> dict[str, Any]:
+            coming = driven[int(series.series_id)]
+            _check(series, steps, draws, coming)
+            return forecast_arrays(model, series, steps, coming, levels, draws, key=key)
+
+        about = {"exact": 1, "seed": seed}
+        return dataset_of("forecast", named, exactly, levels, about, progress, future=True, latent_names=names)
+    particles, several = particles or 1000, jnp.asarray(levels, float)
 
     def one(series: Series) -> dict[str, Any]:
         result = forecast_series(
@@ -131,16 +153,25 @@ def forecast(
             steps=steps,
             sampler=SMC(particles),
             draws=draws,
-            inputs=inputs,
-            key=jax.random.key(seed),
+            inputs=driven[int(series.series_id)],
+            key=key,
         )
-        return future_arrays(result, several)
+        return future_arrays(result, several, model)
 
     about = {"particles": particles, "seed": seed}
-    return dataset_of("forecast", named_series(data), one, levels, about, progress, future=True)
+    return dataset_of("forecast", named, one, levels, about, progress, future=True, latent_names=names)
 
 
-def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:
+def _coming_inputs(data: NamedSeries, steps: int, inputs: Any) -> list[Any]:
+    """Return the coming inputs of each series, with those that its dates tell."""
+    known, rows = data.inputs, None if inputs is None else np.asarray(inputs, float)
+    if known.size == len(known.names) or (rows is not None and rows.shape[-1] == known.size):
+        return [inputs] * len(data.names)
+    coming = data.coming(steps) or [None] * len(data.names)
+    return [complete_inputs(known, rows, steps, one) for one in coming]
+
+
+def future_arrays(result: Forecast, levels: Any, model: Model) -> dict[str, Any]:
     """Return a forecast by the names of a data set."""
     paths = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), result.paths)
     even = uniform_log_weights(paths.observations.shape[1], levels.dtype)
@@ -148,13 +179,14 @@ def future_arrays(result: Forecast, levels: Any) -> dict[str, Any]:
     def summary(values: Any, means: Any) -> Summary:
         return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
 
-    latent, observed = summary(paths.latents, None), summary(paths.observations, paths.means)
+    latents = jax.vmap(jax.vmap(model.latent_summary))(paths.latents)
+    latent, observed = summary(latents, None), summary(paths.observations, paths.means)
     return {
         "latent_mean": latent.mean,
         "latent_quantiles": latent.quantiles,
         "observation_mean": observed.mean,
         "observation_quantiles": observed.quantiles,
         "finite": result.finite,
-        "latent_draws": jax.vmap(flat)(paths.latents),
+        "latent_draws": jax.vmap(flat)(latents),
         "observation_draws": jax.vmap(flat)(paths.observations),
     }

@@ -13,6 +13,7 @@ from scipy.special import ndtri
 
 from mcfo.data.inspection import statistics
 from mcfo.data.npz import write_npz
+from mcfo.inference.exact_laws import uses_exact_laws
 from mcfo.inference.rolling_evaluation import evaluate_rolling
 from mcfo.models.base import Model, simulate_from_start
 from mcfo.proposals.base import Proposal
@@ -46,9 +47,9 @@ class Checks(NamedTuple):
 def predictive_checks(
     model: Model,
     proposal: Proposal,
-    data: Series | Sequence[Series],
+    data: Any,
     *,
-    particles: int = 500,
+    particles: int | None = None,
     draws: int = 500,
     simulations: int = 200,
     key: Key,
@@ -61,10 +62,13 @@ def predictive_checks(
 
     **Arguments:**
 
-    - `particles`, `draws`: the numbers of particles of the filter and of draws of its forecasts.
+    - `particles`, `draws`: the numbers of particles of the filter and of draws of its forecasts; without them, 500
+      where the forecasts are not known exactly.
     - `simulations`: the number of simulated data sets.
     """
     chosen = _first_ones(with_ids([data] if isinstance(data, Series) else list(data)))
+    if not uses_exact_laws(model, None, particles):
+        particles = particles or 500
     rolled = evaluate_rolling(model, proposal, chosen, particles=particles, draws=draws, key=key)
     residuals = [ndtri(np.clip(one.pit[:, 0].astype(float), 1e-9, 1 - 1e-7)) for one in rolled.series]
     batch = stack(chosen)

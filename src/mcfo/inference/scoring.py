@@ -21,10 +21,14 @@ from mcfo.smc.resampling import draw_indices
 from mcfo.smc.step import Outcome
 from mcfo.smc.step_scan import frames, split_first, step_scan
 from mcfo.smc.trace import State
-from mcfo.types import Key, Memory, Observation, Scalar
+from mcfo.types import HostArray, Key, Memory, Observation, Scalar
 
 _ROLLING_TAG = 0x726F6C6C
 """Separates the random numbers of forecasts from those of the filter."""
+
+_CONDITIONAL_TAG = 0x636F6E64
+_CONDITIONAL = 16
+"""Draws of the last transition for each path, over which the density of what came is averaged."""
 
 
 class Rolling(eqx.Module):
@@ -33,16 +37,18 @@ class Rolling(eqx.Module):
     NaN stands at steps that are no origin, and where there is no observation to compare with.
 
     - `log_score`: log p(x_t+s | x_1:t), jointly over the observed dimensions; higher is better.
+    - `log_score_error`: its Monte Carlo standard error, zero where it is exact.
     - `crps`: the continuous ranked probability score; lower is better.
     - `pit`: the probability integral transform, uniform between 0 and 1 if the model is right.
     - `mean`, `quantiles`: those of the forecasts, the quantiles at `LEVELS`.
     """
 
-    log_score: Float[Array, "*forecasts"]
-    crps: Float[Array, "*forecasts dimensions"]
-    pit: Float[Array, "*forecasts dimensions"]
-    mean: Float[Array, "*forecasts dimensions"]
-    quantiles: Float[Array, "*forecasts levels dimensions"]
+    log_score: Float[HostArray, "*forecasts"]
+    log_score_error: Float[HostArray, "*forecasts"]
+    crps: Float[HostArray, "*forecasts dimensions"]
+    pit: Float[HostArray, "*forecasts dimensions"]
+    mean: Float[HostArray, "*forecasts dimensions"]
+    quantiles: Float[HostArray, "*forecasts levels dimensions"]
 
 
 class _Target(NamedTuple):
@@ -68,8 +74,9 @@ def rolling(
     """Filter a series once, and forecast `horizon` steps from each origin by `draws` independent paths.
 
     The log score one step ahead is the filter's own evidence increment, which a good proposal makes precise; further
-    ahead it is the logarithm of the mean density over the draws. Both are biased downwards by half the variance of that
-    logarithm. Apart from the results, memory does not grow with the number of origins.
+    ahead it is the logarithm of the mean density over the draws, each averaged over some draws of its last transition.
+    Both are biased downwards by half the variance of that logarithm. Apart from the results, memory does not grow with
+    the number of origins.
 
     **Arguments:**
 
@@ -77,7 +84,9 @@ def rolling(
     """
     targets = _padded(series, frames(proposal, series), horizon)
 
-    def visit(before: State | None, outcome: Outcome, frame: Frame, extra: Any) -> tuple[Rolling, Scalar]:
+    def visit(
+        before: State | None, outcome: Outcome, frame: Frame, extra: Any
+    ) -> tuple[Rolling, tuple[Scalar, Scalar]]:
         index, wanted = extra
 
         def scores() -> Rolling:
@@ -88,13 +97,20 @@ def rolling(
         def nothing() -> Rolling:
             return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(scores))
 
-        return jax.lax.cond(wanted, scores, nothing), outcome.increment
+        # The relative variance of a mean of weights is 1 / ESS - 1 / K.
+        variance = 1 / jnp.maximum(outcome.record.ess, 1.0) - 1 / sampler.particles
+        return jax.lax.cond(wanted, scores, nothing), (outcome.increment, jnp.sqrt(jnp.maximum(variance, 0.0)))
 
     extras = jnp.arange(series.steps), origins
-    _, (forecasts, increments) = step_scan(sampler, model, proposal, series, visit, key=key, extras=extras)
+    _, (forecasts, filtered) = step_scan(sampler, model, proposal, series, visit, key=key, extras=extras)
     # One step ahead, the filter estimates the predictive density more precisely than the draws.
-    one_ahead = jnp.where(jnp.isnan(forecasts.log_score[:, 0]), jnp.nan, increments)
-    return eqx.tree_at(lambda r: r.log_score, forecasts, forecasts.log_score.at[:, 0].set(one_ahead))
+    scored = ~jnp.isnan(forecasts.log_score[:, 0])
+    increments, errors = (jnp.where(scored, each, jnp.nan) for each in filtered)
+    return eqx.tree_at(
+        lambda r: (r.log_score, r.log_score_error),
+        forecasts,
+        (forecasts.log_score.at[:, 0].set(increments), forecasts.log_score_error.at[:, 0].set(errors)),
+    )
 
 
 def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
@@ -145,23 +161,34 @@ def _rolling_step(
     of_draws, of_ties = jax.random.split(key)
     uniform = jax.random.uniform(of_ties, target.observation.shape, dtype)
 
+    def density(memory: Memory, latent: Any) -> Scalar:
+        return observed_log_prob(model.emission(memory, latent, target.inputs), target.observation, target.observed)
+
     def one(source: Any, latent_key: Key, observation_key: Key) -> Any:
         memory, prior = distribution(source)
         latent = prior.sample(latent_key)
         emission = model.emission(memory, latent, target.inputs)
         observation = emission.sample(observation_key)
-        log_density = observed_log_prob(emission, target.observation, target.observed)
+        more_keys = jax.random.split(jax.random.fold_in(latent_key, _CONDITIONAL_TAG), _CONDITIONAL)
+        others = jax.vmap(lambda own: prior.sample(own))(more_keys)
+        log_densities = jax.vmap(lambda latent: density(memory, latent))(others)
+        log_density = jax.nn.logsumexp(log_densities) - jnp.log(float(_CONDITIONAL))
         below = probability_below(emission, target.observation, uniform)
-        return model.advance(memory, latent, observation), observation, log_density, below
+        later = model.advance_with(memory, latent, observation, None, target.inputs)
+        return later, observation, log_density, below
 
     count = len(jax.tree.leaves(sources)[0])
     memories, observations, log_densities, below = jax.vmap(one)(sources, *jax.random.split(of_draws, (2, count)))
     values, observation = observations.astype(dtype), target.observation.astype(dtype)
     pit = rank_transform(values, observation, uniform) if below is None else jnp.mean(below, axis=0).astype(dtype)
     log_score = jax.nn.logsumexp(log_densities.astype(dtype)) - jnp.log(jnp.asarray(count, dtype))
+    # By the delta method; at most one, where a single draw decides.
+    shares = jax.nn.softmax(log_densities.astype(dtype))
+    error = jnp.sqrt(jnp.maximum(jnp.sum(shares**2) - 1 / count, 0.0))
     nothing, ordered = jnp.asarray(jnp.nan, dtype), jnp.sort(values, axis=0)
     return memories, Rolling(
         log_score=jnp.where(jnp.any(target.scored), log_score, nothing),
+        log_score_error=jnp.where(jnp.any(target.scored), error, nothing),
         crps=jnp.where(target.scored, crps(ordered, observation), nothing),
         pit=jnp.where(target.scored, pit, nothing),
         mean=jnp.mean(values, axis=0),

@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
+from mcfo.inference.exact_laws import smooth_arrays, uses_exact_laws
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.missing import fill, impute
 from mcfo.models.base import MarkovModel, Model, emission_mean
@@ -85,9 +86,10 @@ def smooth_series(
 
 
 class _Paths(NamedTuple):
-    """Equally weighted paths with a leading time axis: states, observations, and the emissions' means if they exist."""
+    """Equally weighted paths with a leading time axis: states as the model summarizes them, observations, and the
+    emissions' means if they exist."""
 
-    latents: Shaped[Array, "steps paths *latent"]
+    latents: Float[Array, "steps paths latent"]
     observations: Shaped[Array, "steps paths dimensions"]
     means: Float[Array, "steps paths dimensions"] | None
     record: Record
@@ -106,6 +108,10 @@ def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> S
         # The paths are independent, so that the first ones are as good as any.
         saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
     return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, saved)
+
+
+def _summaries(model: Model, latents: Shaped[Array, "steps paths *latent"]) -> Float[Array, "steps paths latent"]:
+    return jax.vmap(jax.vmap(model.latent_summary))(latents)
 
 
 def _seen(model: Model, memory: Memory, latent: Any, frame: Frame, sample: Key, imputation: Key) -> tuple[Any, Any]:
@@ -143,7 +149,7 @@ def _of_markov(sampler: SMC, model: MarkovModel, proposal: Proposal, series: Ser
     one = observe(model.start(first.inputs), latents[0], first, first=True)
     others = jax.lax.map(lambda now: observe(*now, first=False), (latents[:-1], latents[1:], rest))
     observations, means = join_first(one, others)
-    return _Paths(latents, observations, means, trace.record)
+    return _Paths(_summaries(model, latents), observations, means, trace.record)
 
 
 @eqx.filter_jit
@@ -173,7 +179,7 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
     latents, observations, means = jax.lax.scan(step_back, last, (saved, ancestors), reverse=True)[1]
-    return _Paths(latents, observations, means, record)
+    return _Paths(_summaries(model, latents), observations, means, record)
 
 
 def smooth(
@@ -181,11 +187,12 @@ def smooth(
     proposal: Proposal,
     data: Any,
     *,
-    particles: int = 1000,
+    particles: int | None = None,
     paths: int = 500,
     levels: Sequence[float] = LEVELS,
     draws: int = 0,
     seed: int = 0,
+    method: str | None = None,
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Compute p(z_t | x_1:T) for every step of every series, and the predictive distribution of x_t.
@@ -195,17 +202,29 @@ def smooth(
     **Arguments:**
 
     - `particles`: the number of particles; those of all steps are stored.
-    - `paths`: the number of paths that are drawn backwards.
+    - `paths`: the number of paths that are drawn backwards, where there is no exact answer.
     - `draws`: the number of paths beside the summaries, for ArviZ.
-    - `data`, `levels`, `seed`: as in `filter`.
+    - `data`, `levels`, `seed`, `method`: as in `filter`.
     """
+    levels, key = check_levels(levels), jax.random.key(seed)
+    if uses_exact_laws(model, method, particles):
+        return dataset_of(
+            "smooth",
+            named_series(data),
+            lambda series: smooth_arrays(model, series, levels, draws, key=key),
+            levels,
+            {"exact": 1, "seed": seed},
+            progress,
+            latent_names=model.latent_names,
+        )
+    particles = particles or 1000
 
     def one(series: Series) -> dict[str, Any]:
         result = smooth_series(
             model,
             proposal,
             series,
-            key=jax.random.key(seed),
+            key=key,
             sampler=SMC(particles),
             paths=paths,
             levels=levels,
@@ -215,4 +234,4 @@ def smooth(
         return {**state_arrays(result.latent, result.observed, result.record, result.draws), "filled": filled}
 
     about = {"particles": particles, "paths": paths, "seed": seed}
-    return dataset_of("smooth", named_series(data), one, levels, about, progress)
+    return dataset_of("smooth", named_series(data), one, levels, about, progress, latent_names=model.latent_names)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mcfo.errors import InputError
+from mcfo.learning.exact_fit import fit_exactly
+from mcfo.learning.named_models import by_name, choose_objective
 from mcfo.learning.parameters import Modules
 from mcfo.learning.progress import Listener, Silent
 from mcfo.learning.results import Fitted, results_data
@@ -18,7 +21,6 @@ from mcfo.learning.watchdog import Watchdog
 from mcfo.models.base import Model
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
-from mcfo.series import Series
 
 _Model = TypeVar("_Model", bound=Model)
 _Proposal = TypeVar("_Proposal", bound=Proposal)
@@ -28,12 +30,12 @@ CHECKPOINT_SECONDS = 10.0
 
 
 def fit(
-    model: _Model,
-    proposal: _Proposal,
-    data: Series | Sequence[Series],
+    model: _Model | str,
+    proposal: _Proposal | Any = None,
+    data: Any = None,
     *,
-    objective: Objective,
-    validation: Series | Sequence[Series] | None = None,
+    objective: Objective | str | None = None,
+    validation: Any = None,
     out: str | Path | None = None,
     resume: bool = False,
     watch: Callable[[Any, Any], Mapping[str, Any]] | None = None,
@@ -42,17 +44,25 @@ def fit(
     checkpoint_seconds: float = CHECKPOINT_SECONDS,
     **settings: Any,
 ) -> Fitted[_Model, _Proposal]:
-    """Learn a model and its proposal from series.
+    """Learn a model from series, and its proposal where particles are needed.
 
+        fitted = mcfo.fit("local-level", frame["flow"])
         fitted = mcfo.fit(model, proposal, series, objective=mcfo.objectives.mcfo(100), steps=2000, learning_rate=0.01)
 
-    An update whose bound, gradient or new parameters are not finite is skipped and counted. The random numbers of step
-    n come from `fold_in(key(seed), n)`, so that resuming an interrupted run is bit-identical.
+    A model of the catalogue is given by its name, followed by the data; further keywords are its options. Where the
+    likelihood is known exactly (linear Gaussian models), it is maximized by a second-order method from several starts,
+    in float64, until nothing improves; otherwise, and with an `objective`, it is learned by particles.
+
+    By particles, an update whose bound, gradient or new parameters are not finite is skipped and counted. The random
+    numbers of step n come from `fold_in(key(seed), n)`, so that resuming an interrupted run is bit-identical.
 
     **Arguments:**
 
-    - `data`: series of any lengths, as a list or as a batch of [`stack`][]. A list is batched by similar lengths where
-      that saves much padding.
+    - `data`: series of any lengths, as a list or as a batch of [`stack`][], or a file, a table or a data frame as
+      [`read_series`][] takes them; after a name also an array. A list is batched by similar lengths where that saves
+      much padding.
+    - `objective`: an objective of `mcfo.objectives`, or its name; "exact", or None for exact where that is possible,
+      and otherwise MCFO with 100 particles.
     - `validation`: held-out series; they select the best parameters and decide on early stopping.
     - `out`: a folder for configuration, metrics, checkpoints and results; without it nothing is written.
     - `resume`: resume the run in that folder, or start it if there is none.
@@ -60,11 +70,24 @@ def fit(
     - `listener`: receives every line of the metrics; [`ProgressBar`][] shows them.
     - `about`: names for config.json: "model", "data", "validation", "command".
     - `checkpoint_seconds`: the time between checkpoints; the best evaluation and the end have one anyway.
-    - `settings`: the fields of [`Settings`][].
+    - `settings`: the fields of [`Settings`][]. Of these, an exact fit uses `steps` (as a limit), `seeds` (of the
+      starts) and `fixed`.
     """
+    if isinstance(model, str):
+        model, proposal, data, about, settings = by_name(model, proposal, data, dict(about or {}), settings)
+    elif data is None:
+        raise InputError("There are no data to learn from. Call fit(model, proposal, data), or fit(name, data).")
     chosen = Settings.from_options(settings)
     listener = Silent() if listener is None else listener
-    trainer = Trainer(objective, Modules(model, proposal), data, validation, chosen, watch)
+    modules = Modules(model, proposal)
+    objective = choose_objective(objective, model)
+    if objective is None:
+        if watch is not None:
+            raise InputError("An exact fit has no updates to watch. Leave out watch, or name an objective.")
+        return fit_exactly(
+            modules, data, validation, chosen, out=out, resume=resume, listener=listener, about=about or {}
+        )
+    trainer = Trainer(objective, modules, data, validation, chosen, watch)
     state, seconds, lines = trainer.start(), 0.0, []
     folder = None
     if out is not None:

@@ -29,11 +29,32 @@ _LISTED = 64
 
 
 @dataclass(frozen=True)
+class Convergence:
+    """How a search for the maximum of an exact likelihood ended.
+
+    - `converged`: whether it ended because nothing improved, and not because its steps were used up.
+    - `gradient_norm`: the largest derivative of the log-likelihood, in standard units.
+    - `at_bounds`: the parameters that the likelihood wants at minus infinity, such as the logarithm of a zero variance.
+    - `log_likelihoods`: those that were reached from each start; None where it was not finite.
+    """
+
+    converged: bool
+    gradient_norm: float
+    at_bounds: tuple[str, ...]
+    log_likelihoods: tuple[float | None, ...]
+
+    def as_data(self) -> dict[str, Any]:
+        """Return what results.json holds."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in vars(self).items()}
+
+
+@dataclass(frozen=True)
 class SeedFit(Generic[_Model, _Proposal]):
     """The result of one seed.
 
     - `skipped`: the number of updates that were not finite and were skipped.
     - `best_step`: the number of updates after which the validation NLL was lowest.
+    - `convergence`: how the search ended, if the likelihood is exact.
     """
 
     seed: int
@@ -42,6 +63,7 @@ class SeedFit(Generic[_Model, _Proposal]):
     evaluation: Evaluation
     skipped: int
     best_step: int | None
+    convergence: Convergence | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +104,11 @@ class Fitted(Generic[_Model, _Proposal]):
         return self.best.evaluation
 
     @property
+    def exact(self) -> bool:
+        """Whether an exact likelihood was maximized."""
+        return all(one.convergence is not None for one in self.seeds)
+
+    @property
     def skipped(self) -> int:
         """The number of skipped updates, over all seeds."""
         return sum(one.skipped for one in self.seeds)
@@ -119,6 +146,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
         "seconds": round(fitted.seconds, 3),
         "selected": fitted.selected,
         "evaluated_on": fitted.evaluated_on,
+        "exact": fitted.exact,
         "readable_fixed": readable_fixed(Modules(fitted.model, fitted.proposal), fitted.settings.fixed),
         "seeds": [
             {
@@ -126,6 +154,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                 "skipped": one.skipped,
                 "best_step": one.best_step,
                 "evaluation": one.evaluation.as_data(),
+                **({} if one.convergence is None else {"convergence": one.convergence.as_data()}),
                 "parameters": {
                     name: np.asarray(array).tolist()
                     for name, array in named_arrays(Modules(one.model, one.proposal)).items()
@@ -144,7 +173,15 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
 
 
 def _warnings(fitted: Fitted) -> list[str]:
-    stuck = [str(one.seed) for one in fitted.seeds if one.skipped == fitted.steps]
+    unfinished = [
+        str(one.seed) for one in fitted.seeds if one.convergence is not None and not one.convergence.converged
+    ]
+    if unfinished:
+        return [
+            f"The search for the maximum was not over after {fitted.steps} steps (seed {', '.join(unfinished)}). Allow "
+            "more of them."
+        ]
+    stuck = [str(one.seed) for one in fitted.seeds if one.skipped == fitted.steps and not fitted.exact]
     if not stuck:
         return []
     which = "Every seed" if len(stuck) == len(fitted.seeds) else f"Seed {', '.join(stuck)}"

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol, runtime_checkable
 
-import jax
 import numpy as np
 
-from mcfo.data.batching import Buckets, count_steps
+from mcfo.data.batching import Buckets, as_buckets, count_steps, unstacked
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
 from mcfo.files import read_json, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
-from mcfo.learning.parameters import describe, digest, named_arrays
+from mcfo.learning.parameters import Modules, describe, digest, named_arrays
+from mcfo.learning.settings import Settings
 from mcfo.learning.step import State
-from mcfo.learning.trainer import Trainer
-from mcfo.validation import float_dtype
 
 _IGNORED = ("command", "data.file", "validation.file", "settings.devices")
 """Entries of config.json about how the run was called, not what it computes: data are identified by their hash, and
@@ -78,6 +77,22 @@ class RunFolder:
         except OSError as error:
             raise self._cannot_write("metrics.jsonl", error) from error
         return state, seconds, lines
+
+    def restart(self) -> None:
+        """Forget the metrics of an earlier attempt."""
+        try:
+            self._metrics.truncate(0)
+        except OSError as error:
+            raise self._cannot_write("metrics.jsonl", error) from error
+
+    def save_result(self, step: int, arrays: Mapping[str, np.ndarray]) -> None:
+        """Save what was found as the only checkpoint."""
+        try:
+            folder = self.path / "checkpoints"
+            folder.mkdir(exist_ok=True)
+            write_npz(folder / f"{step}.npz", arrays)
+        except OSError as error:
+            raise self._cannot_write("the checkpoint", error) from error
 
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Append lines to the metrics."""
@@ -195,11 +210,33 @@ def differences(new: Any, old: Any, path: str = "") -> list[tuple[str, Any, Any]
     return [] if new == old else [(path, new, old)]
 
 
-_OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit")
+_OF_DATA = (
+    *("columns", "series_column", "time_column", "image", "inputs", "unit", "calendar", "irregular", "holdout_steps"),
+)
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
-def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
+@runtime_checkable
+class Run(Protocol):
+    """What a configuration is built from: a run by particles or by an exact likelihood."""
+
+    modules: Modules
+    data: Buckets
+    validation: Buckets | None
+    settings: Settings
+
+    @property
+    def devices(self) -> int: ...
+
+    @property
+    def precision(self) -> str: ...
+
+    def objective_data(self) -> dict[str, Any]: ...
+
+    def optimizer_digest(self) -> str: ...
+
+
+def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
     """Return what config.json holds.
 
     **Arguments:**
@@ -207,9 +244,10 @@ def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
     - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
       (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of images),
       "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
+      "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever its date),
       "command".
     """
-    modules, objective = trainer.modules, trainer.objective
+    modules = trainer.modules
     return {
         "kind": "fit",
         "command": about.get("command"),
@@ -230,19 +268,14 @@ def build_config(trainer: Trainer, about: dict[str, Any]) -> dict[str, Any]:
             "start": digest(modules.proposal),
             "fields": describe(modules.proposal, values=False),
         },
-        "objective": {
-            "name": objective.name,
-            "theta": describe(objective.theta),
-            "phi": describe(objective.phi),
-            "backward": describe(objective.backward),
-        },
+        "objective": trainer.objective_data(),
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in _OF_DATA if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
         "settings": trainer.settings.as_data(),
         "optimizer": trainer.optimizer_digest(),
         "devices": trainer.devices,
-        "precision": str(float_dtype()),
+        "precision": trainer.precision,
         "versions": {name: metadata.version(name) for name in _PACKAGES},
     }
 
@@ -251,12 +284,25 @@ def _shapes(module: Any, side: str) -> dict[str, list[int]]:
     return {f"{side}.{name}": list(array.shape) for name, array in named_arrays(module).items()}
 
 
+def data_digest(data: Any) -> str:
+    """Hash the values and inputs of all series, whatever their padding and their batches are."""
+    each = [one for batch in as_buckets(data) for one in unstacked(batch)]
+    result = hashlib.sha256()
+    for series in sorted(each, key=lambda one: int(one.series_id)):
+        values = series.values()
+        inputs = None if series.inputs is None else np.asarray(series.inputs, np.float64)[: len(values)]
+        for array in (values, *(() if inputs is None else (inputs,))):
+            result.update(f"{array.shape};".encode())
+            result.update(np.ascontiguousarray(array).tobytes())
+    return result.hexdigest()
+
+
 def _data(buckets: Buckets, file: Any) -> dict[str, Any]:
-    held, inputs = [jax.tree.map(np.asarray, batch) for batch in buckets], buckets[0].inputs
+    inputs = buckets[0].inputs
     return {
         "file": file,
         "series": sum(len(batch.observations) for batch in buckets),
         "steps": sum(map(count_steps, buckets)),
         "dimensions": buckets[0].observations.shape[2],
-        "sha256": digest(held[0] if len(held) == 1 else held),
+        "sha256": data_digest(buckets),
     } | ({} if inputs is None else {"inputs": [f"u{index + 1}" for index in range(inputs.shape[-1])]})

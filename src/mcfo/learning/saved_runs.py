@@ -12,11 +12,13 @@ import numpy as np
 from mcfo.catalogue.from_data import Start
 from mcfo.catalogue.registry import build, check, entry
 from mcfo.catalogue.user_code import build_own, build_own_proposal
+from mcfo.data.frames import is_frame
 from mcfo.data.npz import read_arrays, write_npz
 from mcfo.data.run_columns import NO_INPUTS, Inputs, coming_inputs
 from mcfo.data.run_record import RunRecord, entries, read_run
 from mcfo.errors import InputError
 from mcfo.files import nested
+from mcfo.inference.datasets import named_series
 from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.smoothing import smooth
@@ -60,15 +62,16 @@ class SavedSeed(NamedTuple):
         """Forecast the steps after the last one: [`forecast`][mcfo.forecast].
 
         The options are those of `filter`, and `inputs`, the inputs of the coming steps. Where the time between steps is
-        the only input, it is one unit by default.
+        the only input, it is one unit by default; calendar inputs are made from the coming dates.
         """
-        if options.get("inputs") is None:
+        data = self._read(data)
+        if options.get("inputs") is None and not named_series(data).inputs.size:
             options["inputs"] = coming_inputs(self.inputs, steps)
-        return forecast(self.model, self.proposal, self._read(data), steps, **options)
+        return forecast(self.model, self.proposal, data, steps, **options)
 
     def _read(self, data: Any) -> Any:
-        """Read a file with the model's inputs; other data are read later."""
-        return self.inputs.read(data) if isinstance(data, str | Path) else data
+        """Read a file or a data frame with the model's inputs; other data are read later."""
+        return self.inputs.read(data) if isinstance(data, str | Path) or is_frame(data) else data
 
 
 class SavedRun(NamedTuple):
@@ -232,8 +235,7 @@ def _start(
     else:
         options = entries(nested(config, "model", "options"))
         check(name, series_list, options)
-        # Zeros and ones are values of every model of the catalogue.
-        values = np.tile(np.array([[1], [0], [1], [1]]), (1, record.dimensions or 1))
+        values = np.tile(entry(name).example(options), (1, record.dimensions or 1))
         driving = np.ones((len(values), inputs.size)) if inputs.size else None
         start = build(name, [Series.from_values(values, inputs=driving)], options, gaps=inputs.unit is not None)
         if proposal is not None:

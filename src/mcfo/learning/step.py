@@ -97,13 +97,15 @@ def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, b
     (value, run), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(learned)
     present = jax.vmap(Series.present)(batch)
     exists = jnp.ones(batch.observations.shape[:2], bool) if present is None else present
-    steps = jnp.sum(exists)
+    # A bound for each step at which something was observed, as in every evaluation; the ESS for each that exists.
+    steps = jnp.sum(jnp.any(jax.vmap(Series.mask)(batch), axis=-1))
+    ess = jnp.sum(jnp.where(exists, run.record.ess, 0.0)) / jnp.sum(exists)
     return Outcome(
         gradients=gradients,
         loss=value,
         log_evidence=jnp.mean(run.log_evidence),
         steps=steps / len(exists),
-        ess=jnp.sum(jnp.where(exists, run.record.ess, 0.0)) / len(exists),
+        ess=ess * steps / len(exists),
     )
 
 

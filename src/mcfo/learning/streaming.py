@@ -180,7 +180,8 @@ def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) ->
 
     filtered, record, gradients = jax.lax.cond(state.time == 0, first_outcome, next_outcome)
     levels = jnp.asarray(state.levels, float)
-    summary = Summary.of(filtered.latents, filtered.log_weights, levels)
+    latents = jax.vmap(model.latent_summary)(filtered.latents)
+    summary = Summary.of(latents, filtered.log_weights, levels)
     output = Output(summary.mean, summary.quantiles, record.ess, record.log_evidence)
     later = eqx.tree_at(lambda s: (s.filter, s.time), state, (filtered, state.time + 1))
     if state.learning is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -20,14 +20,14 @@ from mcfo.gradients.backward import Reverse
 from mcfo.gradients.rules import DEVICES
 from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
-from mcfo.learning.parameters import Modules, finite_or_none, named_arrays, split
+from mcfo.learning.parameters import Modules, describe, finite_or_none, named_arrays, split
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.step import State, build_chunk, compiled, map_over_seeds
 from mcfo.objectives.objective import Objective
-from mcfo.series import Series
 from mcfo.smc.compatibility import check_arguments
 from mcfo.smc.pimh import PIMH
+from mcfo.validation import float_dtype
 
 _EVALUATION_TAG = 0x6576616C
 """Separates the random numbers of evaluations from those of updates."""
@@ -48,8 +48,8 @@ class Trainer:
         self,
         objective: Objective,
         modules: Modules,
-        data: Series | Sequence[Series],
-        validation: Series | Sequence[Series] | None,
+        data: Any,
+        validation: Any,
         settings: Settings,
         watch: Callable[[Any, Any], Mapping[str, Any]] | None = None,
     ):
@@ -86,6 +86,20 @@ class Trainer:
     def evaluation_particles(self) -> int:
         """The number of particles of evaluations."""
         return self.settings.evaluation_particles or self.particles
+
+    @property
+    def precision(self) -> str:
+        """The floating-point type of the run."""
+        return str(float_dtype())
+
+    def objective_data(self) -> dict[str, Any]:
+        """What config.json says about the objective."""
+        return {
+            "name": self.objective.name,
+            "theta": describe(self.objective.theta),
+            "phi": describe(self.objective.phi),
+            "backward": describe(self.objective.backward),
+        }
 
     def optimizer_digest(self) -> str:
         """A hash of what the optimizer computes, also of one that was built in Python."""
@@ -205,6 +219,8 @@ class Trainer:
         seeds = []
         for index, seed in enumerate(self.settings.seeds):
             modules: Modules = eqx.combine(jax.tree.map(lambda array, index=index: array[index], chosen), self._rest)
+            # Labels in a fixed order: regimes of several seeds, reports and probabilities then mean the same.
+            modules = Modules(modules.model.canonical(), modules.proposal)
             evaluation = evaluate(
                 modules.model,
                 modules.proposal,
@@ -237,20 +253,20 @@ class Trainer:
         mesh = self._mesh if divides else build_mesh(1, DEVICES)
 
         def compute(learned: Modules, fixed: Modules, buckets: Buckets, seeds: Array) -> tuple[Array, Array]:
-            def one(learned: Modules, seed: Array) -> Float[Array, " 3"]:
+            def one(learned: Modules, seed: Array) -> Float[Array, " 4"]:
                 modules: Modules = eqx.combine(learned, fixed, static)
                 key = self._evaluation_key(seed)
-                total = jnp.zeros(3)
+                total = jnp.zeros(4)
                 for batch in buckets:
                     scores: Scores = series_scores(sampler, modules.model, modules.proposal, batch, key=key)
-                    parts = scores.log_evidence, scores.ess_sum, scores.steps
+                    parts = scores.log_evidence, scores.ess_sum, scores.steps, scores.observed_steps
                     total = total + jnp.stack([jnp.sum(part) for part in parts])
                 return total
 
             sums = map_over_seeds(one, learned, seeds)
             if mesh.size > 1:
                 sums = jax.lax.psum(sums, DEVICES)
-            return -sums[:, 0] / sums[:, 2], sums[:, 1] / sums[:, 2]
+            return -sums[:, 0] / sums[:, 3], sums[:, 1] / sums[:, 2]
 
         whole = PartitionSpec()
         program = compiled(compute, mesh, (whole, whole, PartitionSpec(DEVICES), whole))

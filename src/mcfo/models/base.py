@@ -3,15 +3,38 @@
 from __future__ import annotations
 
 import abc
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Shaped
+from jaxtyping import Array, Bool, Float, Shaped
 from jaxtyping import Key as KeyArray
 
+from mcfo.transforms import Transform
 from mcfo.types import Distribution, Inputs, Key, Latent, Memory, Observation
+
+
+class LinearForm(NamedTuple):
+    """One step of a linear Gaussian model: z_t = A z_t-1 + a + N(0, Q), y_t = C z_t + c + N(0, R).
+
+    Q and R may be singular. y_t is the observation, or its transform if the model has an `observation_transform`.
+    """
+
+    transition_matrix: Float[Array, "latent latent"]
+    transition_offset: Float[Array, " latent"]
+    transition_covariance: Float[Array, "latent latent"]
+    emission_matrix: Float[Array, "dimensions latent"]
+    emission_offset: Float[Array, " dimensions"]
+    emission_covariance: Float[Array, "dimensions dimensions"]
+
+
+class InitialForm(NamedTuple):
+    """The distribution of z_1: N(m, P + κ B Bᵀ) in the limit κ → ∞. `diffuse` is B; a proper start has no columns."""
+
+    mean: Float[Array, " latent"]
+    covariance: Float[Array, "latent latent"]
+    diffuse: Float[Array, "latent unknowns"]
 
 
 class Model(eqx.Module):
@@ -19,7 +42,13 @@ class Model(eqx.Module):
 
     The *memory* h_t is all that a particle stores of z_1:t and x_1:t: the LSTM's state of a VRNN, the last latent of
     a Markov model. Every method is about one particle of one series; the samplers add the other axes by `vmap`.
+
+    `imputes` says whether the memory needs all of x_t: what is missing is then drawn for each particle, which leaves
+    the evidence unbiased and adds variance. A model that can remember a part of x_t writes `advance_with` and sets it
+    to False.
     """
+
+    imputes: ClassVar[bool] = True
 
     @abc.abstractmethod
     def start(self, inputs: Inputs) -> Memory:
@@ -41,6 +70,53 @@ class Model(eqx.Module):
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
         """Return h_t from h_t-1, z_t and x_t. Missing parts of x_t have been drawn given the rest of x_t."""
 
+    def advance_with(
+        self,
+        memory: Memory,
+        latent: Latent,
+        observation: Observation,
+        observed: Bool[Array, " #dimensions"] | None,
+        inputs: Inputs,
+    ) -> Memory:
+        """Return h_t as samplers ask for it: by `advance`, unless the memory depends on the mask or on the inputs."""
+        return self.advance(memory, latent, observation)
+
+    @property
+    def finite_states(self) -> int | None:
+        """K where the latent is one of 0, ..., K - 1, the model is Markov and its emission reads z_t alone: its
+        distributions are then computed exactly (`mcfo.forward_algorithm`). None otherwise."""
+        return None
+
+    @property
+    def latent_names(self) -> tuple[str, ...] | None:
+        """The names of the numbers in `latent_summary`; None: z1, z2, ..."""
+        return None
+
+    def latent_summary(self, latent: Latent) -> Float[Array, " size"]:
+        """Return the latent as summaries average it: as it is, or a regime as an indicator, whose mean is its
+        probability."""
+        return jnp.ravel(latent).astype(float)
+
+    def canonical(self) -> Model:
+        """Return the same distribution p(z, x) with its labels in a fixed order; applied at the end of a fit."""
+        return self
+
+    def linear_form(self, inputs: Inputs) -> LinearForm | None:
+        """Return the matrices of the step with inputs u_t if the model is linear and Gaussian, otherwise None.
+
+        The class that defines it vouches for it. A subclass that changes a distribution is no longer taken as linear.
+        """
+        return None
+
+    def initial_form(self, inputs: Inputs) -> InitialForm | None:
+        """Return the distribution of z_1 if the model is linear and Gaussian, otherwise None; `inputs` are u_1."""
+        return None
+
+    @property
+    def observation_transform(self) -> Transform | None:
+        """The map from x_t to the y_t of the linear form, or None. Densities are always those of x_t."""
+        return None
+
 
 class MarkovModel(Model):
     """A model whose memory is the last latent; before the first step it is None.
@@ -48,9 +124,11 @@ class MarkovModel(Model):
     Write `initial`, `transition` and `emission`.
     """
 
+    imputes: ClassVar[bool] = False
+
     def __init_subclass__(cls, **options):
         super().__init_subclass__(**options)
-        for name in ("start", "advance"):
+        for name in ("start", "advance", "advance_with"):
             if name in vars(cls):
                 raise TypeError(
                     f"{cls.__name__} defines {name}(), but a MarkovModel remembers its last latent and nothing else. "
@@ -114,7 +192,7 @@ def _step(model: Model, memory: Memory, prior: Any, inputs: Inputs, key: Key) ->
     latent = prior.sample(latent_key)
     distribution = model.emission(memory, latent, inputs)
     observation = distribution.sample(observation_key)
-    return model.advance(memory, latent, observation), Path(
+    return model.advance_with(memory, latent, observation, None, inputs), Path(
         latent, observation, emission_mean(distribution, observation)
     )
 

@@ -13,7 +13,7 @@ from jaxtyping import Array, Bool, Float
 from mcfo.covariance import Covariance
 from mcfo.linear_algebra import cholesky, solve_positive_definite
 from mcfo.models.autoregression import gap_of
-from mcfo.models.base import MarkovModel
+from mcfo.models.base import InitialForm, LinearForm, MarkovModel
 from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers, is_known
 
 
@@ -154,6 +154,21 @@ class LinearGaussian(MarkovModel):
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
         return self.emission_noise.gaussian(self.emission_mean(latent, inputs))
 
+    def linear_form(self, inputs: Inputs) -> LinearForm:
+        matrix, covariance = self.dynamics(inputs)
+        nothing = jnp.zeros(self.latent_size, matrix.dtype)
+        return LinearForm(
+            matrix,
+            self.transition_mean(nothing, inputs),
+            covariance,
+            self.emission_matrix,
+            self.emission_mean(nothing, inputs),
+            self.emission_noise.matrix,
+        )
+
+    def initial_form(self, inputs: Inputs) -> InitialForm:
+        return InitialForm(self.initial_mean, self.initial_noise.matrix, jnp.zeros((self.latent_size, 0)))
+
     def condition(self, covariance: Float[Array, "latent latent"], observed: Bool[Array, " dimensions"]) -> Conditioned:
         """The gain P Cᵀ S⁻¹, the covariance (I - G C) P and the Cholesky factor of S = C P Cᵀ + R, for a prior
         covariance P and the observed dimensions of x alone."""
@@ -228,6 +243,10 @@ class IrregularLinearGaussian(LinearGaussian):
             scale = jnp.sqrt(self._gap(inputs)) * jnp.exp(self.transition_noise.log_diagonal)
             return dist.Normal(mean, scale).to_event(1)
         return dist.MultivariateNormal(mean, scale_tril=cholesky(self.dynamics(inputs).covariance))
+
+    def linear_form(self, inputs: Inputs) -> LinearForm:
+        # Defined here, because the class that last changed a distribution must vouch for the form.
+        return super().linear_form(inputs)
 
     def _gap(self, inputs: Inputs) -> Float[Array, ""]:
         gap = gap_of(inputs, True)

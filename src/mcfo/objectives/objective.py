@@ -18,7 +18,7 @@ from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.registry import RULES
 from mcfo.gradients.rules import Lane, PathRule, Rule, Side, StepRule, is_local, with_gradient_of
 from mcfo.gradients.score import FilterScore, ResamplingScore
-from mcfo.models.base import MarkovModel, Model
+from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
 from mcfo.smc.compatibility import check_arguments, check_fit, check_instance
@@ -144,7 +144,7 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
 
     eqx.filter_eval_shape(fit, model, proposal, batch)
     exact = any(isinstance(one.rule, ResamplingScore) for one in (objective.theta, objective.phi) if one is not None)
-    if exact and batch.observed is not None and not isinstance(model, MarkovModel):
+    if exact and batch.observed is not None and model.imputes:
         raise ValueError(
             f"{type(model).__name__} is not Markov and values are missing, so they are imputed, and ResamplingScore "
             "lacks the score of what is drawn. Use theta='fisher', or aesmc()."

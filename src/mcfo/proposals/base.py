@@ -17,6 +17,11 @@ class Proposal(eqx.Module):
     proposal can start from it or correct it; numpyro's distributions have a `mean` and a `variance` for that.
     """
 
+    def following(self, model: Any) -> "Proposal":
+        """Return the proposal for a model whose parameters were found by other means; one that is optimal for a model
+        follows it, others stay as they are."""
+        return self
+
     @abc.abstractmethod
     def encode(self, series: Series) -> Context:
         """Return all that the steps need of the observations, masks and inputs; time is the first axis."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
@@ -12,6 +13,7 @@ from jaxtyping import Array, Bool, Float
 from mcfo.covariance import Covariance
 from mcfo.linear_algebra import cholesky
 from mcfo.models.linear_gaussian import LinearGaussian
+from mcfo.precision import in_float64
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
 from mcfo.types import Context, Distribution, Inputs, Memory, Numbers
@@ -80,6 +82,9 @@ class AffineGaussian(Proposal):
             covariance=later.covariance,
         )
 
+    def following(self, model: Any) -> Proposal:
+        return _optimal(model) if type(model) is LinearGaussian else self
+
     def encode(self, series: Series) -> Context:
         complete = None if series.observed is None else jnp.all(series.observed, axis=-1)
         return series.observations.astype(self.offset.dtype), complete
@@ -93,6 +98,9 @@ class AffineGaussian(Proposal):
         observation, complete = context
         mean = self.latent_weight @ memory + self.observation_weight @ observation + self.offset
         return _unless_missing(self.noise, mean, prior, complete)
+
+
+_optimal = in_float64(eqx.filter_jit(AffineGaussian.optimal))
 
 
 class LocallyOptimal(Proposal):
@@ -110,6 +118,9 @@ class LocallyOptimal(Proposal):
                 f"LocallyOptimal knows the optimum of a LinearGaussian model only, but got "
                 f"{type(self.model).__name__}. Use Bootstrap(), or a proposal of your own."
             )
+
+    def following(self, model: Any) -> Proposal:
+        return LocallyOptimal(model) if isinstance(model, LinearGaussian) else self
 
     def encode(self, series: Series) -> Context:
         model = self.model

@@ -123,9 +123,15 @@ def draw_states(path: Path, dataset: Any, image: tuple[int, int] | None) -> Path
     return draw_panels(path, panels, x_label=axis_title(dataset["moment"].values if dated else None))
 
 
-def draw_forecasts(path: Path, dataset: Any, past: Sequence[np.ndarray], image: tuple[int, int] | None) -> Path:
+def draw_forecasts(
+    path: Path,
+    dataset: Any,
+    past: Sequence[np.ndarray],
+    image: tuple[int, int] | None,
+    moments: Sequence[np.ndarray] | None = None,
+) -> Path:
     """The last observations of each series and what a data set of `forecast` says of the steps after: films of images,
-    rolls of piano-rolls, panels of numbers."""
+    rolls of piano-rolls, panels of numbers, over the dates of the observations if `moments` has them."""
     shown = range(min(len(past), SHOWN))
     names, means = dataset["series"].values, dataset["observation_mean"].values
     drawn = dataset["observation_draws"].values[:, :, 0]
@@ -147,12 +153,14 @@ def draw_forecasts(path: Path, dataset: Any, past: Sequence[np.ndarray], image: 
     for index in shown:
         length, first = len(past[index]), max(0, len(past[index]) - _PAST)
         before, after = np.arange(first + 1, length + 1), length + dataset["time"].values
+        if moments is not None:
+            before, after = moments[index][first:], dataset["moment"].values[index]
         for column, (title, mean, bands) in enumerate(
             _estimates(dataset.isel(series=index), "observation", len(past) > 1)
         ):
             estimate = Estimate("forecast", after, mean, bands)
             panels.append(Panel(title, before, past[index][first:, column], estimate, joined=True))
-    return draw_panels(path, panels, x_label="step")
+    return draw_panels(path, panels, x_label=axis_title(None if moments is None else moments[0]))
 
 
 def draw_simulated(

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from numpyro.distributions import constraints
 
-from mcfo.models.base import MarkovModel, Model
+from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.noise import NoiseShape, is_reparameterized, noise_shape
@@ -85,10 +85,10 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         latent = _check_pair(prior, law, "initial", "initial", key)
         # Where something is missing the memory reads draws from the emission, which may be of another dtype.
         observation = frame.observation
-        if frame.observed is not None and not isinstance(model, MarkovModel):
+        if frame.observed is not None and model.imputes:
             drawn = model.emission(memory, latent, frame.inputs).sample(key)
             observation = observation.astype(jnp.result_type(observation, drawn))
-        later = model.advance(memory, latent, observation)
+        later = model.advance_with(memory, latent, observation, frame.observed, frame.inputs)
         next_prior = model.transition(later, frame.inputs)
         next_law = proposal.step(next_prior, later, frame.context)
         next_latent = _check_pair(next_prior, next_law, "transition", "step", key)
@@ -96,7 +96,7 @@ def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
         _check_same(
             "advance() returned, after the first and the second step, memories",
             later,
-            model.advance(later, next_latent, observation),
+            model.advance_with(later, next_latent, observation, frame.observed, frame.inputs),
         )
         # The emission comes last: where a latent or a memory has the wrong shape, it does too.
         _check_emission(model.emission(memory, latent, frame.inputs), frame, key)

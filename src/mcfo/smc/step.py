@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 
 from mcfo.missing import impute, log_prob, observed_log_prob
-from mcfo.models.base import MarkovModel, Model
+from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame
 from mcfo.smc.noise import Keys, NoiseShape, draw_noise, from_noise
@@ -75,7 +75,8 @@ def take_step(
         prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=state is None)
         latent = from_noise(proposed, noise)
         densities = log_densities(model, prior, proposed, memory, latent, frame, imputation)
-        return latent, densities.log_weight, model.advance(memory, latent, densities.observation)
+        later = model.advance_with(memory, latent, densities.observation, frame.observed, frame.inputs)
+        return latent, densities.log_weight, later
 
     in_axes = (None if state is None else 0, 0, 0)
     latents, log_ratios, later = jax.vmap(extend, in_axes=in_axes)(memory, noise, imputation)
@@ -177,7 +178,7 @@ def imputed_observation(emission: Any, frame: Frame, imputation: Key) -> Observa
 
 def imputation_keys(model: Model, frame: Frame, keys: Keys, particles: int) -> Any:
     """A key for each particle where its memory needs values that are missing; otherwise None."""
-    if frame.observed is None or isinstance(model, MarkovModel):
+    if frame.observed is None or not model.imputes:
         return None
     return jax.random.split(keys.imputation, particles)
 
