@@ -88,7 +88,7 @@ _RECURRENT = {
     "proposal": "residual (corrects the prior) or plain",
     "network_seed": "seed of the networks' initial weights",
 }
-_OPTIMAL = "affine Gaussian, initially optimal, learned"
+_OPTIMAL = "the locally optimal one, which follows the model"
 
 CATALOGUE: dict[str, Entry] = {
     "local-level": Entry(

@@ -379,7 +379,9 @@ def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> Non
 
 def _convergence(seed: int, found: Any, steps: int) -> str:
     """How the search for the maximum ended, in a sentence."""
-    near = sum(value is not None and value > max(filter(None, found.log_likelihoods)) - 0.01 for value in found.log_likelihoods)
+    near = sum(
+        value is not None and value > max(filter(None, found.log_likelihoods)) - 0.01 for value in found.log_likelihoods
+    )
     end = "converged" if found.converged else "did not converge"
     bounds = f" At a bound, zero: {', '.join(found.at_bounds)}." if found.at_bounds else ""
     return (
@@ -399,6 +401,8 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
     if fitted.skipped:
         total = fitted.steps * len(fitted.seeds)
         console.print(f"[yellow]{fitted.skipped} of {total} updates were not finite and were skipped.[/yellow]")
+    for warning in fitted.warnings:
+        console.print(warning, style="yellow", highlight=False)
     for one in fitted.seeds:
         if one.convergence is not None:
             console.print(_convergence(one.seed, one.convergence, fitted.steps), highlight=False, markup=False)

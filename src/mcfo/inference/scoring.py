@@ -83,7 +83,9 @@ def rolling(
     """
     targets = _padded(series, frames(proposal, series), horizon)
 
-    def visit(before: State | None, outcome: Outcome, frame: Frame, extra: Any) -> tuple[Rolling, tuple[Scalar, Scalar]]:
+    def visit(
+        before: State | None, outcome: Outcome, frame: Frame, extra: Any
+    ) -> tuple[Rolling, tuple[Scalar, Scalar]]:
         index, wanted = extra
 
         def scores() -> Rolling:

@@ -24,7 +24,10 @@ class Units(NamedTuple):
     def inverse(self) -> Units:
         """Return the way back."""
         return Units(
-            -self.location / self.scale, 1 / self.scale, -self.latent_location / self.latent_scale, 1 / self.latent_scale
+            -self.location / self.scale,
+            1 / self.scale,
+            -self.latent_location / self.latent_scale,
+            1 / self.latent_scale,
         )
 
 
