@@ -402,6 +402,7 @@ def test_fit_reaches_the_maximum_likelihood_of_the_nile(tmp_path):
     exact.ssm.loglikelihood_burn = 0
     best = exact.fit(disp=False, method="nm", maxiter=2000, ftol=1e-10, xtol=1e-6)
     fit = ["fit", "local-level", "--data", tmp_path / "nile.csv", "--devices", 1, "--no-checks"]
+    fit += ["--objective", "mcfo"]
     known = ["--set", "initial_mean=1000", "--set", "initial_variance=9e4"]
     reached = {}
     for name, options in {"default": [], "other": ["--objective-option", "theta=filter-score"]}.items():

@@ -210,7 +210,7 @@ def test_large_values_are_those_of_the_float_type_in_use(csv_file, npz_file):
             "leave the cell empty; otherwise rescale the column.",
         )
         refused(npz_file([1.0, 1e20]), "series 'arr_0', [1]: 1e+20 is too large: its square overflows float32")
-        assert read_series(csv_file("a\n1e19\n")).series_list[0].observations.dtype == np.float32
+        assert read_series(csv_file("a\n1e19\n")).series_list[0].observations.dtype == np.float64
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from typer.testing import CliRunner
 from mcfo.cli.main import app
 
 SMALL = ["--steps", "4", "--particles", "5", "--batch", "2", "--log-every", "2", "--devices", "1", "--no-checks"]
-"""A fit that is over at once. JAX has started with one device here, so that no other number would do."""
+SMALL += ["--objective", "mcfo"]
+"""A fit by particles that is over at once. JAX has started with one device here, so that no other number would do."""
 
 
 def invoke(*arguments):

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
@@ -33,7 +34,7 @@ class _Explained(NamedTuple):
 
 def initial_values(sentence: Sentence, series_list: list[Series]) -> Values:
     """Return initial parameters in the unit of the signal."""
-    model = eqx.filter_jit(sentence.build)()
+    model = _built(sentence)
     # Cycles and autoregressions start at zero, their mean.
     known = np.array([not name.startswith(("cycle", "ar")) for name in model.state_names])
     explained = [_explain(sentence, model, known, series) for series in series_list if not _is_empty(series)]
@@ -62,6 +63,12 @@ def initial_values(sentence: Sentence, series_list: list[Series]) -> Values:
     )
 
 
+@eqx.filter_jit
+def _built(sentence: Sentence) -> Any:
+    # One function, so that another fit of the same sentence compiles nothing.
+    return sentence.build()
+
+
 def _is_empty(series: Series) -> bool:
     return bool(np.isnan(series.values()).all())
 
@@ -76,7 +83,11 @@ def _linked(sentence: Sentence, series: Series) -> Float[np.ndarray, " steps"]:
         if trials == "inputs":
             trials = np.asarray(series.inputs, np.float64)[: len(values), -1]
         return np.log(values + 0.5) - np.log(np.maximum(trials - values, 0.0) + 0.5)
-    return values if sentence.transform is None else np.asarray(sentence.transform.forward(values), np.float64)
+    return (
+        values
+        if sentence.transform is None
+        else np.asarray(sentence.transform.forward(jnp.asarray(values)), np.float64)
+    )
 
 
 def _explain(sentence: Sentence, model: Any, known: np.ndarray, series: Series) -> _Explained:
@@ -101,7 +112,7 @@ def _explain(sentence: Sentence, model: Any, known: np.ndarray, series: Series) 
 
 def _design(model: Any, series: Series, steps: int) -> Float[np.ndarray, "steps state"]:
     """c_t A^(t-1): what each entry of the first state adds to the signal of each step, if nothing disturbs it."""
-    matrix, rows = eqx.filter_jit(_matrices)(model, series.inputs)
+    matrix, rows = _matrices(model, series.inputs)
     matrix, rows = np.asarray(matrix, np.float64), np.asarray(rows, np.float64)
     design, power = np.zeros((steps, len(matrix))), np.eye(len(matrix))
     for step in range(steps):
@@ -110,6 +121,7 @@ def _design(model: Any, series: Series, steps: int) -> Float[np.ndarray, "steps 
     return design
 
 
+@eqx.filter_jit
 def _matrices(model: Any, inputs: Any) -> Any:
     return model.matrix(), model.row(None) if inputs is None else jax.vmap(model.row)(inputs)
 

@@ -78,7 +78,14 @@ def smooth(
 
     Means, quantiles, log-likelihood; exact where that is possible, by particles otherwise.
     """
-    options = {"particles": particles, "method": method, "paths": paths, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options = {
+        "particles": particles,
+        "method": method,
+        "paths": paths,
+        "draws": draws,
+        "seed": seed,
+        **read_levels(quantiles),
+    }
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     outputs = Outputs(out, plot)

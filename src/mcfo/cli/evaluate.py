@@ -17,6 +17,7 @@ from mcfo.cli.options import (
     writing,
     written,
 )
+from mcfo.files import nested
 
 _forecasts = opt.panel("Forecasts, with --rolling")
 
@@ -73,7 +74,11 @@ def evaluate(
         applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
         if rolling:
             sizes = {"horizon": horizon or 1, "first": first or 1, "origins": origins, "draws": draws or 1000}
-            sizes |= {"particles": particles, "method": method, "season": season or season_of(applied)}
+            sizes |= {
+                "particles": particles,
+                "method": method,
+                "season": season or season_of(nested(applied.saved.config, "model", "options"), applied.table),
+            }
             _score_forecasts(applied, sizes, seed, as_json, out, plot)
         else:
             _evaluate(applied, {"particles": particles, "method": method}, seed, as_json, out)
@@ -179,16 +184,14 @@ def _say_in_sample(applied: Applied, console: Any) -> None:
         )
 
 
-def season_of(applied: Applied) -> int | None:
+def season_of(options: Any, table: Any) -> int | None:
     """The steps in a season: that of the model's options, or that of the dates."""
     from mcfo.data.times import usual_season
-    from mcfo.files import nested
 
-    option = nested(applied.saved.config, "model", "options", "season")
+    option = nested(options, "season")
     if option is not None:
         first = str(option).split(",")[0]
         return round(float(first)) if first.replace(".", "", 1).isdigit() and float(first) >= 2 else None
-    table = applied.table
     return None if table.spacing is None else usual_season(table.spacing, table.spans)
 
 

@@ -1,7 +1,5 @@
 """`mcfo fit`: learn a model from the series in a file."""
 
-import hashlib
-import inspect
 import shlex
 import sys
 from pathlib import Path
@@ -10,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli import options as opt
+from mcfo.cli.fit_setup import defaults, described, initial, read_data, without_last
 from mcfo.cli.options import exists, fail, messages, read_options, read_values, table_columns
-from mcfo.errors import InputError
 
 
 def fit(
@@ -26,7 +24,12 @@ def fit(
     data: opt.Data,
     out: Annotated[Path, opt.main("Folder for the run; it must not exist yet.")],
     steps: Annotated[int, opt.main("Most updates of the parameters; an exact fit ends sooner.", min=1)] = 2000,
-    particles: Annotated[int, opt.main("Particles of the filter that learns, where one does.", min=1)] = 100,
+    particles: Annotated[
+        int | None,
+        opt.main(
+            "Learn by a filter with this many particles; by default 100 where the likelihood is not known.", min=1
+        ),
+    ] = None,
     model_option: Annotated[
         list[str] | None, opt.main("An option of the model, name=value; repeat it for several.", "--set")
     ] = None,
@@ -62,8 +65,8 @@ def fit(
     objective: Annotated[
         str | None,
         opt.objective(
-            "What is maximized: exact (the likelihood itself, the default where it is known), or by particles mcfo (the "
-            "default elsewhere), nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...",
+            "What is maximized: exact (the likelihood itself, the default where it is known), or by particles mcfo "
+            "(the default elsewhere), nasmc, aesmc, fivo, vsmc, iwae, elbo, rws, bootstrap, ...",
             show_default=False,
         ),
     ] = None,
@@ -140,13 +143,13 @@ def fit(
 
             use_every_core(devices)
             asked = table_columns(columns, series, time, inputs=inputs)
-            whole, held_out = _read_data(data, validation, holdout, asked, irregular, None if own else model)
-            table = _before(whole, holdout_steps)
+            whole, held_out = read_data(data, validation, holdout, asked, irregular, None if own else model)
+            table = without_last(whole, holdout_steps)
             gaps = table.unit is not None
-            rules, usual_rates = _defaults(model, own)
+            rules, usual_rates = defaults(model, own)
             # A rule over whole paths cannot be cut into windows.
             rules = {side: rule for side, rule in rules.items() if side == "phi" or window is None}
-            start, chosen = _start(
+            start, chosen = initial(
                 model, proposal, own, model_options, table, (objective, particles, rules, objective_options)
             )
             fitted = _learn(
@@ -158,8 +161,8 @@ def fit(
                 tensorboard=tensorboard,
                 about={
                     "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
-                    "model": _described(model, own) | {"options": model_options | start.chosen},
-                    "proposal": _described(proposal, True) if proposal else {},
+                    "model": described(model, own) | {"options": model_options | start.chosen},
+                    "proposal": described(proposal, True) if proposal else {},
                     "data": str(data),
                     "columns": None if data.suffix.lower() == ".npz" else table.columns,
                     "series_column": series,
@@ -177,7 +180,7 @@ def fit(
                 **settings,
             )
             if holdout_steps:
-                _score_last(fitted, out, whole, holdout_steps)
+                _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
                 _check(fitted, out, held_out or table.series_list, table.columns)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
@@ -186,154 +189,26 @@ def fit(
         raise typer.Exit(130) from None
 
 
-def _read_data(
-    data: Path, validation: Path | None, holdout: float, columns: dict[str, Any], irregular: str, model: str | None
-) -> tuple[Any, list | None]:
-    """The table to learn from, and the series that are held out; `model` is one of the catalogue."""
-    from mcfo.catalogue.registry import entry
-    from mcfo.data.column_layout import DefaultColumns
-    from mcfo.data.run_columns import timed
-    from mcfo.data.tables import read_series
-
-    able = model is not None and entry(model).gaps
-    table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)
-    if note:
-        print(note)
-    series_list = table.series_list
-    if validation is not None:
-        if holdout:
-            fail("--holdout and --validation both name held-out series. Give one of them.")
-        held_out = read_series(validation, **columns, defaults=DefaultColumns(table.columns))
-        return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).series_list
-    if not holdout:
-        return table, None
-    count = round(len(series_list) * holdout)
-    if count < 1 or count >= len(series_list):
-        fail(
-            f"--holdout {holdout} of {len(series_list)} series leaves none to learn from or none to hold out. Give "
-            "more series, another share, or a file with --validation."
-        )
-    return table._replace(series_list=series_list[:-count]), series_list[-count:]
-
-
-def _before(table: Any, steps: int) -> Any:
-    """The table without the last steps of every series."""
-    if not steps:
-        return table
-    short = min(len(series.values()) for series in table.series_list)
-    if short < steps + 2:
-        fail(
-            f"--holdout-steps {steps} leaves fewer than two steps to learn from: the shortest series has {short}. Hold "
-            "out fewer."
-        )
-    cut = [series.window(0, series.steps - steps) for series in table.series_list]
-    return table._replace(series_list=cut, times=None if table.times is None else [one[:-steps] for one in table.times])
-
-
-def _start(
-    model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, asked: tuple[Any, ...]
-) -> tuple[Any, Any]:
-    """The initial model, and the objective: None for the exact likelihood, which is the default where it is known."""
-    import jax
-
-    from mcfo.exact import is_exact
-    from mcfo.precision import widened
-
-    name, particles, rules, more = asked
-    if name not in (None, "exact"):
-        chosen = _build_objective(name, particles, rules, more)
-        return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
-    # In float64: what is fixed is not rounded in an exact fit.
-    with jax.enable_x64(True):
-        start = widened(_build(model, proposal, own, options, table, bootstrap=False))
-    if is_exact(start.model):
-        if more:
-            raise InputError("--objective-option is about objectives by particles. Name one, --objective mcfo.")
-        return start, None
-    if name == "exact":
-        raise InputError(
-            f"The likelihood of {model} is not known exactly. Leave out --objective, or name one that estimates it: mcfo."
-        )
-    chosen = _build_objective("mcfo", particles, rules, more)
-    return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
-
-
-def _score_last(fitted: Any, out: Path, table: Any, steps: int) -> None:
+def _score_last(fitted: Any, out: Path, table: Any, steps: int, options: dict[str, str]) -> None:
     """Scores the forecasts of the steps that were held out, one step ahead, and writes them into results.json."""
     import json
 
     from rich.console import Console
 
-    from mcfo.cli.evaluate import NAIVE_NOTE, score_table
+    from mcfo.cli.evaluate import NAIVE_NOTE, score_table, season_of
     from mcfo.files import read_json, write_atomically
     from mcfo.inference.rolling_evaluation import RollingEvaluation, evaluate_rolling
 
     results: dict[int, RollingEvaluation] = {}
     for one in fitted.seeds:
-        results[one.seed] = evaluate_rolling(one.model, one.proposal, table.series_list, last=steps)
+        season = season_of(options, table)
+        results[one.seed] = evaluate_rolling(one.model, one.proposal, table.series_list, last=steps, season=season)
     console = Console()
     console.print(score_table(results, f"The last {steps} steps, which were held out, one step ahead"))
     console.print(NAIVE_NOTE, highlight=False)
     content = read_json(out / "results.json")
     content["holdout"] = {"steps": steps, "seeds": [{"seed": seed, **one.as_data()} for seed, one in results.items()]}
     write_atomically(out / "results.json", (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
-
-
-def _defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
-    """The gradient rules and the rates of a model unless others are chosen."""
-    from mcfo.catalogue.registry import LIKELIHOOD, entry
-
-    if own:
-        return dict(LIKELIHOOD), "equal"
-    return dict(entry(model).rules), entry(model).rates
-
-
-def _build(model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, *, bootstrap: bool) -> Any:
-    """Model, proposal and what is fixed by default; with `bootstrap`, the prior as proposal unless one is given."""
-    from mcfo.catalogue.from_data import require_steps
-    from mcfo.catalogue.registry import build
-    from mcfo.catalogue.user_code import build_own, build_own_proposal
-    from mcfo.proposals.base import Bootstrap
-
-    series_list = table.series_list
-    require_steps(series_list)
-    if own:
-        start = build_own(model, series_list, proposal)
-    else:
-        start = build(model, series_list, options, gaps=table.unit is not None)
-    if proposal is not None and not own:
-        start = start._replace(proposal=build_own_proposal(proposal, series_list))
-    elif bootstrap and proposal is None:
-        start = start._replace(proposal=Bootstrap())
-    elif proposal is None:
-        return start
-    return start._replace(fixed=tuple(path for path in start.fixed if path.startswith("model")))
-
-
-def _build_objective(name: str, particles: int, rules: dict[str, str], options: dict[str, Any]) -> Any:
-    """The objective of this name; `particles` if it needs a number of them, `rules` where it leaves the choice and
-    `options` do not choose."""
-    from mcfo.objectives.named import OBJECTIVES, by_name, needs_particles
-
-    known: dict[str, Any] = {}
-    if name in OBJECTIVES:
-        takes = inspect.signature(OBJECTIVES[name]).parameters
-        known = {side: rule for side, rule in rules.items() if side in takes}
-        if needs_particles(name):
-            known["particles"] = particles
-    try:
-        return by_name(name, **known | options)
-    except (TypeError, ValueError) as error:
-        raise InputError(str(error)) from error
-
-
-def _described(reference: str, own: bool) -> dict[str, Any]:
-    """A model or a proposal in config.json; one of the user's own with a hash of the code."""
-    if not own:
-        return {"name": reference, "own": False}
-    file, _, name = reference.rpartition(":")
-    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
 
 
 def _learn(
@@ -379,14 +254,13 @@ def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> Non
 
 def _convergence(seed: int, found: Any, steps: int) -> str:
     """How the search for the maximum ended, in a sentence."""
-    near = sum(
-        value is not None and value > max(filter(None, found.log_likelihoods)) - 0.01 for value in found.log_likelihoods
-    )
+    reached = [value for value in found.log_likelihoods if value is not None]
+    near = sum(value > max(reached) - 0.01 for value in reached)
     end = "converged" if found.converged else "did not converge"
     bounds = f" At a bound, zero: {', '.join(found.at_bounds)}." if found.at_bounds else ""
     return (
-        f"Seed {seed}: exact maximum likelihood {end} after {steps} steps; {near} of {len(found.log_likelihoods)} starts "
-        f"reached the maximum; the largest derivative there is {found.gradient_norm:.1e}.{bounds}"
+        f"Seed {seed}: exact maximum likelihood {end} after {steps} steps; {near} of {len(found.log_likelihoods)} "
+        f"starts reached the maximum; the largest derivative there is {found.gradient_norm:.1e}.{bounds}"
     )
 
 

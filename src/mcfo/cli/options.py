@@ -47,7 +47,10 @@ Plot = Annotated[Path | None, main("Draw a figure into this .png file; of series
 Particles = Annotated[int, sampling("Particles of the filter.", min=1)]
 AskedParticles = Annotated[
     int | None,
-    sampling("Particles of the filter; by default none where the answer is known exactly, otherwise 1000 (evaluate: 500).", min=1),
+    sampling(
+        "Particles of the filter; by default none where the answer is known exactly, otherwise 1000 (evaluate: 500).",
+        min=1,
+    ),
 ]
 Method = Annotated[
     str | None,

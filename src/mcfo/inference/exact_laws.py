@@ -17,7 +17,7 @@ from jaxtyping import Array, Bool, Float
 from scipy.special import ndtri
 
 from mcfo.errors import InputError, nearest
-from mcfo.inference.observation_laws import ObservationLaws
+from mcfo.inference.observation_laws import ObservationLaws, applied
 from mcfo.kalman.filter import form_of, is_linear_gaussian, jitted_filter
 from mcfo.kalman.forecast import draw_paths
 from mcfo.kalman.smoother import jitted_smoother
@@ -158,7 +158,7 @@ def _gaussian_quantiles(mean: np.ndarray, variance: np.ndarray, levels: Sequence
 
 def _in_unit(model: Model, values: np.ndarray) -> np.ndarray:
     transform = model.observation_transform
-    return values if transform is None else in_float64(transform.inverse)(values)
+    return values if transform is None else applied(transform.inverse, values)
 
 
 _Laws = tuple[Float[Array, "*steps dimensions"], Float[Array, "*steps dimensions dimensions"], Bool[Array, "..."]]
@@ -222,7 +222,7 @@ def _observed_again(
     known = np.asarray(series.mask())
     values = np.asarray(series.observations, np.float64)
     if model.observation_transform is not None:
-        values = in_float64(model.observation_transform.forward)(np.where(known, values, 1.0))
+        values = applied(model.observation_transform.forward, np.where(known, values, 1.0))
     for step in np.flatnonzero(known.any(axis=-1) & ~known.all(axis=-1)):
         # The noise of what was observed tells something about the noise of what was not.
         there, lost = known[step], ~known[step]

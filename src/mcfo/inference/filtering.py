@@ -158,9 +158,7 @@ def filter(
     particles = particles or 1000
 
     def one(series: Series) -> dict[str, Any]:
-        result = filter_series(
-            model, proposal, series, key=key, sampler=SMC(particles), levels=levels, draws=draws
-        )
+        result = filter_series(model, proposal, series, key=key, sampler=SMC(particles), levels=levels, draws=draws)
         return state_arrays(result.latent, result.predicted, result.record, result.draws)
 
     return dataset_of("filter", named_series(data), one, levels, {"particles": particles, "seed": seed}, progress)

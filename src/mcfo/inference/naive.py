@@ -46,15 +46,16 @@ def naive_rolling(values: np.ndarray, origins: np.ndarray, horizon: int, season:
         covariance[:, ahead] = np.diag(variance)
     scale = np.diagonal(covariance, axis1=-2, axis2=-1)
     laws = ObservationLaws(np.nan_to_num(mean), np.nan_to_num(covariance), ~np.isnan(mean) & (scale > 0), None)
-    target = np.where(origins[:, None, None] & laws.proper, target, np.nan)
+    asked = origins[:, None, None]
+    target = np.where(asked & laws.proper, target, np.nan)
     log_score = laws.log_density(target)
     return Rolling(
         log_score=log_score,
         log_score_error=np.where(np.isnan(log_score), np.nan, 0.0),
         crps=laws.crps(target),
         pit=laws.below(target),
-        mean=laws.means(),
-        quantiles=laws.quantiles(LEVELS),
+        mean=np.where(asked, laws.means(), np.nan),
+        quantiles=np.where(asked[..., None], laws.quantiles(LEVELS), np.nan),
     )
 
 

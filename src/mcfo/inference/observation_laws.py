@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Bool, Float
 from scipy.special import ndtr, ndtri
@@ -20,6 +21,12 @@ _REACH = 8.0
 """Standard deviations within which distributions are integrated; beyond are 1e-15 of them."""
 _NODES = 96
 """Nodes of Gauss and Legendre on each interval."""
+
+
+@in_float64
+def applied(function: Callable[[Any], Any], values: np.ndarray) -> Any:
+    """Apply a function of JAX arrays in float64."""
+    return function(jnp.asarray(values))
 
 
 class ObservationLaws(NamedTuple):
@@ -63,7 +70,7 @@ class ObservationLaws(NamedTuple):
         log_density = -0.5 * np.sum(whitened**2, axis=-1) - log_determinant
         log_density = log_density - 0.5 * np.log(2 * np.pi) * known.sum(axis=-1)
         if self.transform is not None:
-            slopes = in_float64(self.transform.log_jacobian)(np.where(known, values, 1.0))
+            slopes = applied(self.transform.log_jacobian, np.where(known, values, 1.0))
             log_density = log_density + np.sum(np.where(known, slopes, 0.0), axis=-1)
         return np.where(usable, log_density, np.nan)
 
@@ -100,7 +107,7 @@ class ObservationLaws(NamedTuple):
             return values
         known = ~np.isnan(values)
         # Where nothing is known, one is inside the domain of every transform.
-        return np.where(known, in_float64(self.transform.forward)(np.where(known, values, 1.0)), np.nan)
+        return np.where(known, applied(self.transform.forward, np.where(known, values, 1.0)), np.nan)
 
     def _inverse(self, values: np.ndarray) -> np.ndarray:
-        return values if self.transform is None else in_float64(self.transform.inverse)(values)
+        return values if self.transform is None else applied(self.transform.inverse, values)

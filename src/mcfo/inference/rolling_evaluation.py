@@ -120,8 +120,9 @@ def evaluate_rolling(
 ) -> RollingEvaluation:
     """Forecast from many origins of each series and score each forecast, in one pass of the filter for each series.
 
-    Models whose distributions are known are scored exactly, unless particles are asked for. The parameters are fixed. To score data that the model has not learned from, learn from the first part of the series
-    and let `first` be the step after it; the filter still reads everything before an origin.
+    Models whose distributions are known are scored exactly, unless particles are asked for. The parameters are
+    fixed. To score data that the model has not learned from, learn from the first part of the series and let `first` be
+    the step after it; the filter still reads everything before an origin.
 
     **Arguments:**
 
@@ -142,7 +143,9 @@ def evaluate_rolling(
     if origins is not None and origins < 1:
         raise InputError(f"origins must be at least 1, but got {origins}.")
     if last is not None and last < horizon:
-        raise InputError(f"The last {last} steps are fewer than the horizon, {horizon}. Ask for more, or look less far.")
+        raise InputError(
+            f"The last {last} steps are fewer than the horizon, {horizon}. Ask for more, or look less far."
+        )
     plans = [_plan(batch, horizon, first, last, origins) for batch in as_buckets(data)]
     for ahead in range(1, horizon + 1):
         if not any(plan.has_targets(ahead) for plan in plans):

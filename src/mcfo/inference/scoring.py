@@ -75,7 +75,8 @@ def rolling(
 
     The log score one step ahead is the filter's own evidence increment, which a good proposal makes precise; further
     ahead it is the logarithm of the mean density over the draws, each averaged over some draws of its last transition.
-    Both are biased downwards by half the variance of that logarithm. Apart from the results, memory does not grow with the number of origins.
+    Both are biased downwards by half the variance of that logarithm. Apart from the results, memory does not grow with
+    the number of origins.
 
     **Arguments:**
 

@@ -54,8 +54,8 @@ def fit(
     likelihood is known exactly (linear Gaussian models), it is maximized by a second-order method from several starts,
     in float64, until nothing improves; otherwise, and with an `objective`, it is learned by particles.
 
-    By particles, an update whose bound, gradient or new parameters are not finite is skipped and counted. The random numbers of step
-    n come from `fold_in(key(seed), n)`, so that resuming an interrupted run is bit-identical.
+    By particles, an update whose bound, gradient or new parameters are not finite is skipped and counted. The random
+    numbers of step n come from `fold_in(key(seed), n)`, so that resuming an interrupted run is bit-identical.
 
     **Arguments:**
 

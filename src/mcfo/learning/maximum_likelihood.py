@@ -23,6 +23,7 @@ from mcfo.errors import InputError
 from mcfo.learning.parameters import dotted
 from mcfo.models.base import Model
 from mcfo.precision import in_float64
+from mcfo.types import HostArray
 
 MEMORY = 20
 """Pairs of steps and gradients in the approximation of the Hessian: more than most models have parameters."""
@@ -32,8 +33,12 @@ _LONGEST = 3.0
 """The longest step of one parameter; a scale changes by at most exp(3)."""
 _SUFFICIENT = 1e-4
 """The share of the expected descent that a step must achieve. Armijo (1966)."""
-_ENOUGH = 1e-9
+_ENOUGH = 1e-8
 """Nats that a step is expected to gain below which the search ends; rounding is of about that size."""
+_ALIKE = 1e-3
+"""Nats within which a search is taken to end where another one has ended."""
+_OPTIMISM = 100.0
+"""Times the expected gain that a search may still make; one that would then still be behind is given up."""
 _PATIENCE = 3
 """Accepted steps in a row that gain less than that after which it ends too."""
 _SHORTEST = 1e-10
@@ -50,16 +55,16 @@ class Search(eqx.Module):
     each round costs one evaluation of value and gradient, whether it accepts a step or shortens it.
     """
 
-    point: Float[Array, "lanes size"]
-    value: Float[Array, " lanes"]
-    gradient: Float[Array, "lanes size"]
-    direction: Float[Array, "lanes size"]
-    length: Float[Array, " lanes"]
-    trial: Float[Array, "lanes size"]
+    point: Float[HostArray, "*lanes size"]
+    value: Float[HostArray, "*lanes"]
+    gradient: Float[HostArray, "*lanes size"]
+    direction: Float[HostArray, "*lanes size"]
+    length: Float[HostArray, "*lanes"]
+    trial: Float[HostArray, "*lanes size"]
     memory: Any
-    accepted: Int[Array, " lanes"]
-    idle: Int[Array, " lanes"]
-    done: Bool[Array, " lanes"]
+    accepted: Int[HostArray, "*lanes"]
+    idle: Int[HostArray, "*lanes"]
+    done: Bool[HostArray, "*lanes"]
 
 
 class Progress(NamedTuple):
@@ -191,7 +196,7 @@ def _rounds(problem: Problem, search: Search, count: Array) -> Any:
     def one_round(carry: Any) -> Any:
         search, index, log_likelihoods, norms = carry
         trial_values, gradients = jax.vmap(jax.value_and_grad(value))(search.trial)
-        search = jax.vmap(_step, in_axes=(0, 0, 0, None))(search, trial_values, gradients, values)
+        search = _give_up(jax.vmap(_step, in_axes=(0, 0, 0, None))(search, trial_values, gradients, values), values)
         norm = jnp.max(jnp.abs(search.gradient), axis=-1) * values
         at = log_likelihoods.at[index].set(-search.value * values), norms.at[index].set(norm)
         return search, index + 1, *at
@@ -246,6 +251,15 @@ def _step(search: Search, value: Array, gradient: Array, values: Array) -> Searc
         idle=choose(idle, search.idle),
         done=search.done | (accept & settled) | hopeless,
     )
+
+
+def _give_up(search: Search, values: Array) -> Search:
+    """End the searches that will not end above one that has ended. All lanes."""
+    ended = jnp.min(jnp.where(search.done, search.value, jnp.inf))
+    behind = (search.value - ended) * values
+    gain = -0.5 * jnp.sum(search.direction * search.gradient, axis=-1) * values
+    alike = (jnp.abs(behind) < _ALIKE) & (gain < _ALIKE)
+    return eqx.tree_at(lambda s: s.done, search, search.done | alike | (behind > _OPTIMISM * gain))
 
 
 def _direction(search: Search, gradient: Array) -> tuple[Array, Any]:

@@ -54,9 +54,9 @@ def by_name(name: str, first: Any, second: Any, about: dict[str, Any], keywords:
             )
     unit = getattr(data, "unit", None)
     series_list = named_series(data).series_list
-    start = build(name, series_list, options, gaps=unit is not None)
-    if exact.is_exact(start.model):
-        start = build_precisely(name, series_list, options, gaps=unit is not None)
+    start = build_precisely(name, series_list, options, gaps=unit is not None)
+    if not exact.is_exact(start.model):
+        start = build(name, series_list, options, gaps=unit is not None)
     settings = {key: value for key, value in keywords.items() if key in known}
     settings["fixed"] = (*start.fixed, *settings.get("fixed", ()))
     about.setdefault("model", {"name": name, "own": False, "options": {**options, **start.chosen}})

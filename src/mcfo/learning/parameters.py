@@ -90,7 +90,12 @@ def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree
             )
 
     def pick(path: Any, leaf: Any) -> Any:
-        return jax.numpy.asarray(arrays[dotted(path)], leaf.dtype) if eqx.is_array(leaf) else leaf
+        if not eqx.is_array(leaf):
+            return leaf
+        stored = arrays[dotted(path)]
+        # An exact fit is in float64, which a session in float32 must not round: exact answers need it.
+        exact = stored.dtype == np.float64 and leaf.dtype != np.float64
+        return stored if exact else jax.numpy.asarray(stored, leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(pick, like)
 

@@ -10,7 +10,7 @@ import os
 from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -20,8 +20,8 @@ from mcfo.errors import InputError, OtherRunError, RunError
 from mcfo.files import read_json, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
 from mcfo.learning.parameters import Modules, describe, digest, named_arrays
-from mcfo.learning.step import State
 from mcfo.learning.settings import Settings
+from mcfo.learning.step import State
 
 _IGNORED = ("command", "data.file", "validation.file", "settings.devices")
 """Entries of config.json about how the run was called, not what it computes: data are identified by their hash, and
@@ -214,6 +214,7 @@ _OF_DATA = ("columns", "series_column", "time_column", "image", "inputs", "unit"
 _PACKAGES = ("mcfo", "jax", "jaxlib", "equinox", "optax", "numpyro", "numpy")
 
 
+@runtime_checkable
 class Run(Protocol):
     """What a configuration is built from: a run by particles or by an exact likelihood."""
 

@@ -10,11 +10,12 @@ import numpy as np
 from jaxtyping import Float
 
 from mcfo.data.batching import Buckets
+from mcfo.inference.observation_laws import applied
 from mcfo.learning.parameters import dotted
 from mcfo.models.base import Model
 from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.models.units import Units, in_units, standard_units
-from mcfo.precision import in_float64, widened
+from mcfo.precision import widened
 from mcfo.series import Series
 
 
@@ -77,7 +78,7 @@ def _spread(standard: Standardized) -> float:
     """The standard deviation of the data, as the model transforms them."""
     values = np.concatenate([np.asarray(batch.observations, np.float64)[_known(batch)] for batch in standard.data])
     transform = standard.model.observation_transform
-    return float(np.std(values if transform is None else in_float64(transform.forward)(values))) or 1.0
+    return float(np.std(values if transform is None else applied(transform.forward, values))) or 1.0
 
 
 def _known(batch: Series) -> np.ndarray:

@@ -284,7 +284,7 @@ class Regression(Component):
         return (Part("regression", self.row(inputs)),)
 
 
-def read_inputs(inputs: Inputs, count: int) -> Float[Array, " inputs"]:
+def read_inputs(inputs: Inputs, count: int) -> Float[Array, " count"]:
     """The first `count` inputs, which must be there."""
     have = 0 if inputs is None else inputs.shape[-1]
     if inputs is None or have < count:

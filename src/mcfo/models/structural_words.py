@@ -232,18 +232,18 @@ def structural(
       `Logit(0, 100)`.
     - `values`: initial values of the parameters.
     """
-    periods = (season,) if isinstance(season, float | int) else tuple(season)
+    periods = (season,) if isinstance(season, float | int) else season
     counts = (harmonics,) if isinstance(harmonics, int) else tuple(harmonics)
     word = {True: "damped", False: "none"}[cycle] if isinstance(cycle, bool) else cycle
     return Sentence(
         level=level,
         trend=trend,
-        season=periods,
+        season=tuple(map(float, periods)),
         season_kind=season_kind,
         season_noise=season_noise,
         harmonics=counts,
         cycle=word,
-        cycle_bounds=cycle_bounds,
+        cycle_bounds=(float(cycle_bounds[0]), float(cycle_bounds[1])),
         ar=ar,
         inputs=inputs,
         weights=weights,

@@ -1,0 +1,144 @@
+"""What `mcfo fit` starts from: the data, the initial model and the objective."""
+
+import hashlib
+import inspect
+from pathlib import Path
+from typing import Any
+
+from mcfo.cli.options import fail
+from mcfo.errors import InputError
+
+
+def read_data(
+    data: Path, validation: Path | None, holdout: float, columns: dict[str, Any], irregular: str, model: str | None
+) -> tuple[Any, list | None]:
+    """The table to learn from, and the series that are held out; `model` is one of the catalogue."""
+    from mcfo.catalogue.registry import entry
+    from mcfo.data.column_layout import DefaultColumns
+    from mcfo.data.run_columns import timed
+    from mcfo.data.tables import read_series
+
+    able = model is not None and entry(model).gaps
+    table, note = timed(read_series(data, **columns), irregular, model or "a model of your own", able=able)
+    if note:
+        print(note)
+    series_list = table.series_list
+    if validation is not None:
+        if holdout:
+            fail("--holdout and --validation both name held-out series. Give one of them.")
+        held_out = read_series(validation, **columns, defaults=DefaultColumns(table.columns))
+        return table, (held_out if table.unit is None else held_out.with_gaps(table.unit)).series_list
+    if not holdout:
+        return table, None
+    count = round(len(series_list) * holdout)
+    if count < 1 or count >= len(series_list):
+        fail(
+            f"--holdout {holdout} of {len(series_list)} series leaves none to learn from or none to hold out. Give "
+            "more series, another share, or a file with --validation."
+        )
+    return table._replace(series_list=series_list[:-count]), series_list[-count:]
+
+
+def without_last(table: Any, steps: int) -> Any:
+    """The table without the last steps of every series."""
+    if not steps:
+        return table
+    short = min(len(series.values()) for series in table.series_list)
+    if short < steps + 2:
+        fail(
+            f"--holdout-steps {steps} leaves fewer than two steps to learn from: the shortest series has {short}. Hold "
+            "out fewer."
+        )
+    cut = [series.window(0, series.steps - steps) for series in table.series_list]
+    return table._replace(series_list=cut, times=None if table.times is None else [one[:-steps] for one in table.times])
+
+
+def initial(
+    model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, asked: tuple[Any, ...]
+) -> tuple[Any, Any]:
+    """The initial model, and the objective: None for the exact likelihood, which is the default where it is known."""
+    import jax
+
+    from mcfo.exact import is_exact
+    from mcfo.precision import widened
+
+    name, particles, rules, more = asked
+    if name is None and (particles is not None or more):
+        name = "mcfo"
+    if name not in (None, "exact"):
+        chosen = _build_objective(name, particles or 100, rules, more)
+        return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+    # In float64: what is fixed is not rounded in an exact fit.
+    with jax.enable_x64(True):
+        start = widened(_build(model, proposal, own, options, table, bootstrap=False))
+    if is_exact(start.model):
+        if more or particles is not None:
+            raise InputError(
+                "--particles and --objective-option are about objectives by particles. Leave them out, or name one: "
+                "--objective mcfo."
+            )
+        return start, None
+    if name == "exact":
+        raise InputError(
+            f"The likelihood of {model} is not known exactly. Leave out --objective, or estimate it by "
+            "particles: --objective mcfo."
+        )
+    chosen = _build_objective("mcfo", 100, rules, more)
+    return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+
+
+def defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
+    """The gradient rules and the rates of a model unless others are chosen."""
+    from mcfo.catalogue.registry import LIKELIHOOD, entry
+
+    if own:
+        return dict(LIKELIHOOD), "equal"
+    return dict(entry(model).rules), entry(model).rates
+
+
+def _build(model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, *, bootstrap: bool) -> Any:
+    """Model, proposal and what is fixed by default; with `bootstrap`, the prior as proposal unless one is given."""
+    from mcfo.catalogue.from_data import require_steps
+    from mcfo.catalogue.registry import build
+    from mcfo.catalogue.user_code import build_own, build_own_proposal
+    from mcfo.proposals.base import Bootstrap
+
+    series_list = table.series_list
+    require_steps(series_list)
+    if own:
+        start = build_own(model, series_list, proposal)
+    else:
+        start = build(model, series_list, options, gaps=table.unit is not None)
+    if proposal is not None and not own:
+        start = start._replace(proposal=build_own_proposal(proposal, series_list))
+    elif bootstrap and proposal is None:
+        start = start._replace(proposal=Bootstrap())
+    elif proposal is None:
+        return start
+    return start._replace(fixed=tuple(path for path in start.fixed if path.startswith("model")))
+
+
+def _build_objective(name: str, particles: int, rules: dict[str, str], options: dict[str, Any]) -> Any:
+    """The objective of this name; `particles` if it needs a number of them, `rules` where it leaves the choice and
+    `options` do not choose."""
+    from mcfo.objectives.named import OBJECTIVES, by_name, needs_particles
+
+    known: dict[str, Any] = {}
+    if name in OBJECTIVES:
+        takes = inspect.signature(OBJECTIVES[name]).parameters
+        known = {side: rule for side, rule in rules.items() if side in takes}
+        if needs_particles(name):
+            known["particles"] = particles
+    try:
+        return by_name(name, **known | options)
+    except (TypeError, ValueError) as error:
+        raise InputError(str(error)) from error
+
+
+def described(reference: str, own: bool) -> dict[str, Any]:
+    """A model or a proposal in config.json; one of the user's own with a hash of the code."""
+    if not own:
+        return {"name": reference, "own": False}
+    file, _, name = reference.rpartition(":")
+    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
