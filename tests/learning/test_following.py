@@ -72,8 +72,11 @@ def test_a_low_effective_sample_size_is_said(fitted):
 
 
 def test_an_end_below_the_best_is_said(fitted):
-    falling = tuple({**line, "log_evidence_per_step": -line["step"] / 10} for line in fitted.metrics * 6)
-    assert "lower bound than it had before" in dataclasses.replace(fitted, metrics=falling).warnings[0]
-    rising = tuple({**line, "log_evidence_per_step": line["step"] / 10} for line in falling)
-    rising = tuple(sorted(rising, key=lambda line: line["step"]))
-    assert dataclasses.replace(fitted, metrics=rising).warnings == []
+    lines = sorted(fitted.metrics * 6, key=lambda line: line["step"])
+
+    def going(sign):
+        metrics = tuple({**line, "log_evidence_per_step": sign * line["step"] / 10} for line in lines)
+        return dataclasses.replace(fitted, metrics=metrics)
+
+    assert "lower bound than it had before" in going(-1).warnings[0]
+    assert going(1).warnings == []
