@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import equinox as eqx
 import numpy as np
 
 from mcfo.catalogue.from_data import Start, check_between, exogenous, observed, regressed
 from mcfo.errors import InputError
 from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
-from mcfo.proposals.gaussian import AffineGaussian, LocallyOptimal
+from mcfo.proposals.gaussian import LocallyOptimal
 from mcfo.series import Series
 from mcfo.validation import float_dtype
 
@@ -151,13 +150,8 @@ def check_moving(values: np.ndarray) -> None:
 
 
 def _with_proposal(model: LinearGaussian, fixed: tuple[str, ...]) -> Start:
-    """Return the model with a proposal that is optimal for its initial parameters, and that is learned too."""
-    paths = tuple(f"model.{name}" for name in fixed)
-    if model.emission_inputs is None and type(model) is LinearGaussian:
-        # Compiled, or each operation would be compiled by itself.
-        return Start(model, eqx.filter_jit(AffineGaussian.optimal)(model), paths)
-    # What is fixed in the model is fixed in the proposal's copy of it too.
-    return Start(model, LocallyOptimal(model), (*paths, *(f"proposal.model.{name}" for name in fixed)))
+    """Return the model with its optimal proposal, which follows it."""
+    return Start(model, LocallyOptimal(model), (*(f"model.{name}" for name in fixed), "proposal"))
 
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -90,7 +90,7 @@ _RECURRENT = {
     "network_seed": "seed of the networks' initial weights",
 }
 _OPTIMAL_REGIMES = "optimal: each regime by how well it explains the observation"
-_OPTIMAL = "affine Gaussian, initially optimal, learned"
+_OPTIMAL = "the locally optimal one, which follows the model"
 
 CATALOGUE: dict[str, Entry] = {
     "local-level": Entry(
@@ -121,7 +121,7 @@ CATALOGUE: dict[str, Entry] = {
             "center": "of the Box-Cox transform; by default the geometric mean of the data",
             "bounds": "range of the logit; by default 0,1",
         },
-        "bootstrap",
+        "Gaussian, at the mode of the next step; bootstrap for stochastic volatility",
         inputs=True,
         check=check_structural,
         example=example,

@@ -89,6 +89,7 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
     from rich.console import Console
 
     from mcfo.inference.evaluation import evaluate as compute
+    from mcfo.inference.evaluation import usual_repeats
 
     console, series_list, results = Console(stderr=as_json), applied.table.series_list, []
     with (
@@ -96,7 +97,8 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
         refusing(f"The model in {applied.run} cannot filter {applied.data}"),
     ):
         for one in applied.saved.seeds:
-            result = compute(one.model, one.proposal, series_list, **how, key=jax.random.key(seed))
+            repeats = usual_repeats(one.model, one.proposal)
+            result = compute(one.model, one.proposal, series_list, **how, repeats=repeats, key=jax.random.key(seed))
             results.append((one.seed, result))
     about = {"exact": results[0][1].exact, "particles": results[0][1].particles, "seed": seed}
     text = _json(applied, about, results)
@@ -206,7 +208,7 @@ def evaluation_table(results: list[tuple[int, Any]], title: str) -> Any:
     nll = [one.exact_nll_per_step if known else one.nll_per_step for one in each]
     rows = {
         "log-likelihood" + (", exact" if known else ""): [
-            f"{-value * one.steps:.3f}" for value, one in zip(nll, each, strict=True)
+            f"{-value * one.steps:.3f}" + _error_of(one, known) for value, one in zip(nll, each, strict=True)
         ],
         "NLL per step": [f"{value:.5f}" for value in nll],
     }
@@ -220,6 +222,11 @@ def evaluation_table(results: list[tuple[int, Any]], title: str) -> Any:
         rows["collapsed series"] = [f"{one.collapsed} of {one.series}" for one in each]
     header = ["", *(f"seed {seed}" for seed, _ in results)]
     return build_table(header, [[name, *cells] for name, cells in rows.items() if any(cells)], title=title)
+
+
+def _error_of(one: Any, known: bool) -> str:
+    """The Monte Carlo error of an estimated log-likelihood."""
+    return "" if known or one.log_evidence_error is None else f" ± {one.log_evidence_error:.2g}"
 
 
 def score_table(results: dict[int, Any], title: str) -> Any:

@@ -16,6 +16,7 @@ from mcfo.data.batching import as_buckets
 from mcfo.inference.evaluation_results import Evaluation
 from mcfo.inference.exact_evaluation import exact_evaluation
 from mcfo.inference.exact_laws import uses_exact_laws
+from mcfo.gradients.rules import has_networks
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
@@ -32,6 +33,8 @@ _PREDICTION_TAG = 0x70726564
 _AT_ONCE = 2**23
 """The largest number of particles times dimensions over the series that are filtered at once; networks need a few times
 as much memory."""
+_REPEATS = 4
+"""Filters of each series for the standard error of a likelihood."""
 _LEAST_DIMENSIONS = 80
 """The least number of dimensions in that product."""
 
@@ -61,6 +64,7 @@ def evaluate(
     particles: int | None = None,
     method: str | None = None,
     predictions: bool = True,
+    repeats: int = 1,
     key: Key | None = None,
 ) -> Evaluation:
     """Return the likelihood of every series and the error of one-step predictions.
@@ -73,6 +77,8 @@ def evaluate(
     - `particles`: the number of particles; 500 by default where there is no exact answer.
     - `method`: "exact" or "particles"; by default exact where that is possible and `particles` is not given.
     - `key`: of the random numbers of the filter; by default that of seed 0.
+    - `repeats`: the number of independent filters of each series. With two or more the likelihood is the logarithm of
+      the mean of their estimates, and has a standard error.
     - `predictions`: whether to compute `prediction_rmse`, which takes up to half of the time and changes nothing else.
     """
     buckets = as_buckets(data)
@@ -81,10 +87,40 @@ def evaluate(
     particles, key = particles or 500, jax.random.key(0) if key is None else key
     predicts = predictions and has_predictions(model, buckets[0])
     sampler = evaluation_sampler(particles)
-    batches = [_all_scores(sampler, model, proposal, batch, key, predicts) for batch in buckets]
-    scores = jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches)
+    runs = []
+    for repeat in range(repeats):
+        own = key if repeat == 0 else jax.random.fold_in(key, repeat)
+        batches = [_all_scores(sampler, model, proposal, batch, own, predicts) for batch in buckets]
+        runs.append(jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches))
+    scores = jax.tree.map(lambda *arrays: np.mean(arrays, axis=0), *runs)
+    log_evidence, error = _combined(np.stack([one.log_evidence for one in runs]).astype(np.float64))
+    least = np.min([one.ess_least for one in runs], axis=0)
+    scores = eqx.tree_at(lambda one: (one.log_evidence, one.ess_least), scores, (log_evidence, least))
     known = exact_evaluation(model, buckets).nll_per_step if exact.is_exact(model) else None
-    return summarize(scores, particles, known, predicts=predicts)
+    return summarize(scores, particles, known, predicts=predicts)._replace(log_evidence_error=error)
+
+
+def usual_repeats(model: Model, proposal: Proposal) -> int:
+    """Return how many filters give a likelihood its standard error: several where they are cheap, otherwise one."""
+    return 1 if has_networks(model, proposal) else _REPEATS
+
+
+def _combined(log_evidences: np.ndarray) -> tuple[np.ndarray, float | None]:
+    """Return the logarithm of the mean p̂ of each series, from (repeats, series), and the standard error of their sum.
+
+    The mean of p̂ is unbiased, so that its logarithm is nearer to the truth than the mean of the logarithms; its error
+    is the relative one of the mean, to first order.
+    """
+    repeats = len(log_evidences)
+    if repeats == 1:
+        return log_evidences[0], None
+    largest = log_evidences.max(axis=0)
+    if not np.all(np.isfinite(log_evidences)):
+        return np.where(np.isfinite(log_evidences).all(axis=0), largest, log_evidences.min(axis=0)), None
+    ratios = np.exp(log_evidences - largest)
+    mean = ratios.mean(axis=0)
+    relative = ratios.std(axis=0, ddof=1) / np.sqrt(repeats) / mean
+    return largest + np.log(mean), float(np.sqrt(np.sum(relative**2)))
 
 
 def series_scores(

@@ -17,6 +17,7 @@ class Evaluation(NamedTuple):
     - `collapsed`: the number of series whose evidence is not finite; `log_evidence` is then -inf or NaN.
     - `exact_nll_per_step`: the exact value beside an estimate, for a model whose likelihood is known.
     - `exact`: whether the numbers are exact.
+    - `log_evidence_error`: the standard error of an estimated `log_evidence`, from repeated filters; None without.
     """
 
     log_evidence: float
@@ -30,6 +31,7 @@ class Evaluation(NamedTuple):
     collapsed: int
     exact_nll_per_step: float | None
     exact: bool = False
+    log_evidence_error: float | None = None
 
     def as_data(self) -> dict[str, Any]:
         """Return data for JSON, with None for numbers that are not finite."""

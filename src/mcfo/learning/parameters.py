@@ -14,15 +14,33 @@ import numpy as np
 from mcfo.errors import InputError, nearest
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
+from mcfo.proposals.gaussian import LocallyOptimal
 
 _Tree = TypeVar("_Tree")
 
 
 class Modules(eqx.Module):
-    """A model and its proposal, which are learned together."""
+    """A model and its proposal, which are learned together.
+
+    `follows` is True where the proposal is not learned, because it is the optimum of whatever the model is.
+    """
 
     model: Model
     proposal: Proposal
+    follows: bool = eqx.field(static=True, default=False)
+
+    @classmethod
+    def learned_by(cls, model: Model, proposal: Proposal, fixed: Iterable[str]) -> Modules:
+        """Return both for a run with these fixed parameters: an optimal proposal that is fixed as a whole follows."""
+        return cls(model, proposal, "proposal" in fixed and isinstance(proposal, LocallyOptimal))
+
+    def current(self) -> Modules:
+        """Return the modules with the proposal that belongs to the model's present parameters."""
+        if not self.follows:
+            return self
+        # The proposal reads numbers: theta learns by its own rule, and not through what q does with it.
+        model = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_array(leaf) else leaf, self.model)
+        return Modules(self.model, self.proposal.following(model), follows=True)
 
 
 def named_arrays(tree: Any) -> dict[str, Any]:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 _Model = TypeVar("_Model", bound=Model)
 _Proposal = TypeVar("_Proposal", bound=Proposal)
 
+LOW_SAMPLE_SIZE = 0.05
+"""ESS over K below which a filter's estimates rest on a few particles."""
+_PARTS = 10
+"""Parts of a run whose mean bounds are compared."""
 _LISTED = 64
 """The largest number of entries with which an array is listed in results.json; model.npz has all arrays."""
 
@@ -109,6 +113,11 @@ class Fitted(Generic[_Model, _Proposal]):
         return all(one.convergence is not None for one in self.seeds)
 
     @property
+    def warnings(self) -> list[str]:
+        """What to worry about, in sentences."""
+        return _warnings(self)
+
+    @property
     def skipped(self) -> int:
         """The number of skipped updates, over all seeds."""
         return sum(one.skipped for one in self.seeds)
@@ -168,7 +177,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
             }
             for one in fitted.seeds
         ],
-        "warnings": _warnings(fitted),
+        "warnings": fitted.warnings,
     }
 
 
@@ -181,11 +190,56 @@ def _warnings(fitted: Fitted) -> list[str]:
             f"The search for the maximum was not over after {fitted.steps} steps (seed {', '.join(unfinished)}). Allow "
             "more of them."
         ]
-    stuck = [str(one.seed) for one in fitted.seeds if one.skipped == fitted.steps and not fitted.exact]
-    if not stuck:
+    if fitted.exact:
         return []
-    which = "Every seed" if len(stuck) == len(fitted.seeds) else f"Seed {', '.join(stuck)}"
-    return [
-        f"{which} skipped every update, so nothing was learned. Look for absurd values in the data, start from other "
-        "parameters, or use more particles."
+    stuck = [one for one in fitted.seeds if one.skipped == fitted.steps]
+    if stuck:
+        return [
+            f"{_named(stuck, fitted)} skipped every update, so nothing was learned. Look for absurd values in the "
+            "data, start from other parameters, or use more particles."
+        ]
+    return [text for text in (_low_sample_size(fitted), _decline(fitted)) if text]
+
+
+def _named(seeds: list[SeedFit], fitted: Fitted) -> str:
+    if len(seeds) == len(fitted.seeds):
+        return "Every seed" if len(seeds) > 1 else "The run"
+    return f"Seed {', '.join(str(one.seed) for one in seeds)}"
+
+
+def _low_sample_size(fitted: Fitted) -> str | None:
+    low = [
+        one
+        for one in fitted.seeds
+        if (one.evaluation.ess or math.inf) < LOW_SAMPLE_SIZE * (one.evaluation.particles or 0)
     ]
+    if not low:
+        return None
+    worst = min(low, key=lambda one: one.evaluation.ess or math.inf).evaluation
+    return (
+        f"{_named(low, fitted)} ended with a mean ESS of {worst.ess:.1f} of {worst.particles} particles. Bound and "
+        "gradients then rest on a few particles: they are noisy, and the likelihood is underestimated. Use more "
+        "particles, or a proposal that looks at the observation."
+    )
+
+
+def _decline(fitted: Fitted) -> str | None:
+    """Whether the bound of the batches ended lower than it once was, by more than its noise explains."""
+    worse = []
+    for one in fitted.seeds:
+        bounds = np.array([line["log_evidence_per_step"] for line in fitted.metrics if line["seed"] == one.seed], float)
+        bounds = bounds[np.isfinite(bounds)]
+        parts = np.array_split(bounds, _PARTS)
+        if len(parts[-1]) < 3:
+            continue
+        means = np.array([part.mean() for part in parts])
+        errors = np.array([part.std(ddof=1) / math.sqrt(len(part)) for part in parts])
+        best = int(np.argmax(means))
+        if means[best] - means[-1] > 5 * math.hypot(errors[best], errors[-1]):
+            worse.append(one)
+    if not worse:
+        return None
+    return (
+        f"{_named(worse, fitted)} ended with a lower bound than it had before, by more than five standard errors. "
+        "Lower the learning rate, use more particles, or take fewer steps."
+    )

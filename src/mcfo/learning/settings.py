@@ -83,7 +83,9 @@ class Settings:
     - `rates`: "equal", the same rate for every parameter, or "by-width": the rate times √(2 / n) for a matrix with n
       columns (the inputs of a layer), for networks with wide layers.
     - `clip`: the largest global norm of a gradient; larger gradients are scaled down to it.
-    - `fixed`: parameters that are not learned, as dotted paths: `("model.initial_noise", "proposal.noise")`.
+    - `fixed`: parameters that are not learned, as dotted paths: `("model.initial_noise", "proposal.noise")`. A
+      [`LocallyOptimal`][] proposal that is fixed as a whole, `"proposal"`, follows the model: it is optimal for the
+      parameters of every update.
     - `log_every`: the number of updates that one line of the metrics averages.
     - `watch_every`: updates between calls of `watch`, a multiple of `log_every`; by default one call for each line.
     - `evaluate_every`: updates between evaluations on the validation data (a twentieth of the steps by default).

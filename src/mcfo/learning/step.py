@@ -91,7 +91,7 @@ def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, b
     """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter."""
 
     def loss(learned: Modules):
-        modules: Modules = eqx.combine(learned, rest)
+        modules = eqx.combine(learned, rest).current()
         return objective.loss(modules.model, modules.proposal, batch, key=key)
 
     (value, run), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(learned)

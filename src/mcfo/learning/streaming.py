@@ -104,7 +104,7 @@ def init(
     """
     check_arguments(model, proposal, key)
     sampler = SMC(particles) if sampler is None else sampler
-    modules = Modules(model, proposal)
+    modules = Modules.learned_by(model, proposal, () if learning is None else learning.fixed)
     example = None if inputs is None else jnp.ones(inputs)  # positive, since the first may be a time difference
     dimensions = _dimensions(model, example)
     _check_local(proposal, dimensions, example)
@@ -199,7 +199,7 @@ def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: O
         return None
     objective = state.learning.objective(state.sampler)
     lanes = (Lane(objective.theta.rule, True, False),)
-    if objective.phi is not None and any(map(eqx.is_inexact_array, jax.tree.leaves(state.proposal))):
+    if objective.phi is not None and not state.modules.follows and _has_numbers(state.proposal):
         lanes = (*lanes, Lane(objective.phi.rule, False, True))
     learned, rest = split(state.modules, state.learning.fixed)
     remaining = jnp.ones((), jnp.int32)
@@ -216,6 +216,10 @@ def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: O
     return jax.grad(surrogate)(learned)
 
 
+def _has_numbers(proposal: Proposal) -> bool:
+    return any(map(eqx.is_inexact_array, jax.tree.leaves(proposal)))
+
+
 def _learned(state: State, gradients: Any, wanted: Bool[Array, ""]) -> State:
     """Return the state with updated parameters, if the update is finite."""
     assert state.learning is not None
@@ -227,7 +231,7 @@ def _learned(state: State, gradients: Any, wanted: Bool[Array, ""]) -> State:
     accepted = jax.tree.map(
         lambda new, old: jnp.where(wanted & finite, new, old), (new, optimizer), (learned, state.optimizer)
     )
-    modules = eqx.combine(accepted[0], rest)
+    modules = eqx.combine(accepted[0], rest).current()
     skipped = state.skipped + (wanted & ~finite)
     return eqx.tree_at(lambda s: (s.modules, s.optimizer, s.skipped), state, (modules, accepted[1], skipped))
 

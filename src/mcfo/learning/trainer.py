@@ -17,8 +17,8 @@ from jaxtyping import Array, Float
 from mcfo.data.batching import Batches, Buckets, as_buckets
 from mcfo.errors import InputError
 from mcfo.gradients.backward import Reverse
-from mcfo.gradients.rules import DEVICES
-from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores
+from mcfo.gradients.rules import DEVICES, has_networks
+from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores, usual_repeats
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.parameters import Modules, describe, finite_or_none, named_arrays, split
 from mcfo.learning.results import Fitted, SeedFit
@@ -31,6 +31,9 @@ from mcfo.validation import float_dtype
 
 _EVALUATION_TAG = 0x6576616C
 """Separates the random numbers of evaluations from those of updates."""
+
+_FINAL_PARTICLES = 1000
+"""The least number of particles with which the likelihood of a model with few parameters is reported."""
 
 Line = dict[str, Any]
 """One line of the metrics, for one seed."""
@@ -58,6 +61,7 @@ class Trainer:
         if validation is not None:
             cores = settings.devices or len(jax.devices())
             self.validation = as_buckets(validation, most=settings.buckets, multiple=cores)
+        modules = Modules.learned_by(modules.model, modules.proposal, settings.fixed)
         self.objective = _checked(objective, modules, self.data, self.validation, settings)
         self.modules, self.settings = modules, settings
         self._learned, self._rest = split(modules, settings.fixed)
@@ -218,14 +222,16 @@ class Trainer:
         data = self.data if self.validation is None else self.validation
         seeds = []
         for index, seed in enumerate(self.settings.seeds):
-            modules: Modules = eqx.combine(jax.tree.map(lambda array, index=index: array[index], chosen), self._rest)
+            learned = jax.tree.map(lambda array, index=index: array[index], chosen)
+            modules: Modules = eqx.combine(learned, self._rest)
             # Labels in a fixed order: regimes of several seeds, reports and probabilities then mean the same.
-            modules = Modules(modules.model.canonical(), modules.proposal)
+            modules = Modules(modules.model.canonical(), modules.proposal, modules.follows).current()
             evaluation = evaluate(
                 modules.model,
                 modules.proposal,
                 data,
-                particles=self.evaluation_particles,
+                particles=self._final_particles(),
+                repeats=1 if self.settings.evaluation_particles else usual_repeats(modules.model, modules.proposal),
                 key=self._evaluation_key(seed),
             )
             best_step = int(state.best_step[index]) if self.validation is not None else None
@@ -243,6 +249,11 @@ class Trainer:
             stopped="early" if int(state.step) < self.settings.steps else "finished",
         )
 
+    def _final_particles(self) -> int:
+        """The number of particles of the last evaluation, whose likelihood is reported."""
+        asked, few = self.settings.evaluation_particles, not has_networks(self.modules.model, self.modules.proposal)
+        return asked or (max(self.particles, _FINAL_PARTICLES) if few else self.particles)
+
     def _evaluation_key(self, seed: Any) -> Any:
         return jax.random.fold_in(jax.random.key(seed), _EVALUATION_TAG)
 
@@ -254,7 +265,7 @@ class Trainer:
 
         def compute(learned: Modules, fixed: Modules, buckets: Buckets, seeds: Array) -> tuple[Array, Array]:
             def one(learned: Modules, seed: Array) -> Float[Array, " 4"]:
-                modules: Modules = eqx.combine(learned, fixed, static)
+                modules = eqx.combine(learned, fixed, static).current()
                 key = self._evaluation_key(seed)
                 total = jnp.zeros(4)
                 for batch in buckets:
@@ -294,7 +305,7 @@ def _compile_watch(
 
     @eqx.filter_jit
     def compiled(learned: Modules, rest: Modules) -> dict[str, Array]:
-        return map_over_seeds(lambda learned: numbers(eqx.combine(learned, rest)), learned)
+        return map_over_seeds(lambda learned: numbers(eqx.combine(learned, rest).current()), learned)
 
     return compiled
 
@@ -313,6 +324,8 @@ def _checked(
             objective.check(modules.model, modules.proposal, batch)
     except ValueError as error:
         raise InputError(str(error)) from error
+    if modules.follows:
+        objective = Objective(objective.theta, None, name=objective.name, backward=objective.backward)
     dimensions = [buckets[0].observations.shape[2] for buckets in (data, validation or data)]
     if dimensions[0] != dimensions[1]:
         raise InputError(
