@@ -85,6 +85,7 @@ def _learning(path: Path, runs: list[Run], ideal: Evaluation, particles: int) ->
     for axis in (nll, norms, phi_norms):
         axis.set_yscale("log")
     _lines(ess, runs, "validation_ess")
+    assert ideal.ess is not None  # it was evaluated by particles
     level(ess, ideal.ess, "exact optimum")
     ess.set_ylim(0, 1.03 * particles)
     title(ess, f"effective sample size of {particles} on test data")

@@ -64,7 +64,9 @@ class FilteredLaws(NamedTuple):
 def filtered_laws(model: Model, series: Series) -> FilteredLaws:
     """Filter a series exactly."""
     mean, variance, predicted, log_evidences = _filtered(model, series)
-    return FilteredLaws(mean, variance, ObservationLaws(*predicted, model.observation_transform), log_evidences)
+    return FilteredLaws(
+        mean, variance, ObservationLaws(*predicted, transform=model.observation_transform), log_evidences
+    )
 
 
 def filter_arrays(
@@ -111,7 +113,7 @@ def forecast_laws(model: Model, series: Series, steps: int, inputs: Any, draws: 
     """Forecast a series exactly; `inputs` are the coming ones, (steps, inputs), or None."""
     coming = None if inputs is None else np.asarray(inputs, np.float64)
     mean, variance, observation, latents, observations = _forecast(model, series, coming, steps, draws, key)
-    laws = ObservationLaws(*observation, model.observation_transform)
+    laws = ObservationLaws(*observation, transform=model.observation_transform)
     return ForecastLaws(mean, variance, laws, latents, _in_unit(model, observations))
 
 
@@ -134,7 +136,7 @@ def forecast_arrays(
 def rolling_laws(model: Model, series: Series, horizon: int) -> tuple[ObservationLaws, np.ndarray]:
     """Return p(x_t+s | x_1:t) for t = 0..T-1 and s = 1..`horizon`, (steps, horizon), and log p(x_t | x_1:t-1)."""
     laws, log_evidences = _rolling(model, series, horizon)
-    return ObservationLaws(*laws, model.observation_transform), log_evidences
+    return ObservationLaws(*laws, transform=model.observation_transform), log_evidences
 
 
 def _state_arrays(
@@ -185,7 +187,7 @@ def _forms(model: Model, series: Series) -> LinearForm:
 
 @in_float64
 @eqx.filter_jit
-def _filtered(model: Model, series: Series) -> tuple[Array, Array, _Laws, Array]:
+def _filtered(model: Model, series: Series) -> Any:
     result = jitted_filter(model, series)
     predicted = jax.vmap(_observation)(result.predicted, _forms(model, series))
     return result.filtered.mean, result.filtered.variance(), predicted, result.log_evidences
@@ -193,9 +195,7 @@ def _filtered(model: Model, series: Series) -> tuple[Array, Array, _Laws, Array]
 
 @in_float64
 @eqx.filter_jit
-def _filter_draws(
-    model: Model, series: Series, predicted: ObservationLaws, draws: int, key: Key
-) -> tuple[Array, Array]:
+def _filter_draws(model: Model, series: Series, predicted: ObservationLaws, draws: int, key: Key) -> Any:
     of_latents, of_observations = jax.random.split(jax.random.fold_in(key, series.series_id))
     latents = jitted_filter(model, series).filtered.sample(draws, key=of_latents)
     laws = Gaussians(jnp.asarray(predicted.mean), jnp.asarray(predicted.covariance))
@@ -207,7 +207,7 @@ def _filter_draws(
 
 @in_float64
 @eqx.filter_jit
-def _smoothed(model: Model, series: Series) -> tuple[Array, Array, LinearForm, Array]:
+def _smoothed(model: Model, series: Series) -> Any:
     smoothed = jitted_smoother(model, series)
     return smoothed.mean, smoothed.covariance, _forms(model, series), jitted_filter(model, series).log_evidences
 
@@ -237,7 +237,7 @@ def _observed_again(
 
 @in_float64
 @eqx.filter_jit
-def _smooth_draws(model: Model, series: Series, draws: int, key: Key) -> tuple[Array, Array]:
+def _smooth_draws(model: Model, series: Series, draws: int, key: Key) -> Any:
     """Draw paths given the series, and new (transformed) observations along them."""
     of_paths, of_noise = jax.random.split(jax.random.fold_in(key, series.series_id))
     paths, forms = draw_paths(model, series, draws, key=of_paths), _forms(model, series)
@@ -277,9 +277,7 @@ def _simulate(law: Law, forms: LinearForm, key: Key) -> tuple[Array, Array]:
 
 @in_float64
 @eqx.filter_jit
-def _forecast(
-    model: Model, series: Series, inputs: Any, steps: int, draws: int, key: Key
-) -> tuple[Array, Array, _Laws, Array, Array]:
+def _forecast(model: Model, series: Series, inputs: Any, steps: int, draws: int, key: Key) -> Any:
     filtered = jitted_filter(model, series).filtered
     last = jax.tree.map(lambda leaf: leaf[-1], filtered)
     forms = jax.vmap(lambda now: form_of(model, now))(inputs) if inputs is not None else None
@@ -305,7 +303,7 @@ def _law(laws: Gaussians) -> Law:
 
 @in_float64
 @eqx.filter_jit
-def _rolling(model: Model, series: Series, horizon: int) -> tuple[_Laws, Array]:
+def _rolling(model: Model, series: Series, horizon: int) -> Any:
     result, forms = jitted_filter(model, series), _forms(model, series)
     # Beyond the end there are no inputs; what is forecast there is not scored.
     padded = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], horizon - 1, axis=0)]), forms)
