@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from mcfo.data.run_record import Curve, RunRecord
+from mcfo.files import nested
 from mcfo.reports.figures import BLUE, GRAY, INCHES, ORANGE, save_figure, set_title, styled
 from mcfo.reports.formatting import counted, shortened, significant
 
@@ -38,13 +39,20 @@ def _draw_bound(folder: Path, run: RunRecord) -> Figure | None:
     if not learning and not validation:
         return None
     figure, axis = _axes("nats per step")
-    _draw(axis, learning, BLUE, "minus the bound, batches")
+    by_particles = nested(run.config, "objective", "name") != "exact"
+    _draw(axis, learning, BLUE, "minus the bound, batches" if by_particles else "exact NLL, best start")
     _draw(axis, validation, ORANGE, "NLL, validation", marker="o")
-    exact = [value for result in run.results if (value := result.value("exact_nll_per_step")) is not None]
+    exact = [
+        value
+        for result in run.results
+        if (value := result.value("exact_nll_per_step")) is not None and result.evaluation.get("exact") is not True
+    ]
     if exact:
         axis.axhline(np.mean(exact), color=GRAY, lw=1.1, ls="--", label="exact NLL of the learned model")
     cut = _cut_start(axis, [learning, validation], exact)
     caption = "Minus the bound per step on the batches of the learning data"
+    if not by_particles:
+        caption = "The exact NLL per step on the learning data, of the best of the starts"
     caption += ", and the NLL per step on the validation data" if validation else ""
     caption += "; lower is better."
     if exact:
