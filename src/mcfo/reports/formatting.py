@@ -124,7 +124,9 @@ def objective_text(objective: Any) -> str:
     """Which estimator learns the model, and which the proposal."""
     if nested(objective, "name") == "exact":
         method = text(nested(objective, "method"))
-        return f"Objective exact: the likelihood itself is maximized{f', by {shortened(method, 80)}' if method else ''}."
+        return (
+            f"Objective exact: the likelihood itself is maximized{f', by {shortened(method, 80)}' if method else ''}."
+        )
     sides = []
     for side, what in (("theta", "the model"), ("phi", "the proposal")):
         estimator = nested(objective, side)
