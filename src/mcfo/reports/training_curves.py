@@ -85,7 +85,8 @@ def _draw_sample_size(folder: Path, run: RunRecord) -> Figure | None:
 
 def _draw_gradient_norms(folder: Path, run: RunRecord) -> Figure | None:
     theta, phi = _positive(run.curve("grad_norm_theta")), _positive(run.curve("grad_norm_phi"))
-    if not theta and not phi:
+    # An exact search ends where the gradient vanishes; the page says how near it came.
+    if (not theta and not phi) or nested(run.config, "objective", "name") == "exact":
         return None
     figure, axis = _axes("norm of the gradient")
     axis.set_yscale("log")
