@@ -32,7 +32,7 @@ def in_float64(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
 def settled(tree: _Tree) -> _Tree:
     """Return a tree whose numpy arrays are JAX's where the session is in float64; elsewhere they stay, unrounded."""
-    if not jax.config.jax_enable_x64:
+    if jax.numpy.result_type(float) != np.float64:
         return tree
     return jax.tree.map(lambda leaf: jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf, tree)
 
@@ -41,7 +41,7 @@ def widened(tree: _Tree) -> _Tree:
     """Return a tree with its arrays on the host, the real ones in float64; keys and what is no array stay."""
 
     def widen(leaf: Any) -> Any:
-        if not isinstance(leaf, jax.Array | np.ndarray) or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        if not isinstance(leaf, jax.Array | np.ndarray) or jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             return leaf
         array = np.asarray(leaf)
         return array.astype(np.float64) if np.issubdtype(array.dtype, np.floating) else array

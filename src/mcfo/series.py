@@ -17,7 +17,7 @@ from mcfo.validation import read_index, read_mask, read_table, require_finite
 _HARMLESS = 0.5
 
 
-def _index(value: Any) -> np.ndarray:
+def _index(value: Any) -> Any:
     return np.asarray(value, np.int32)
 
 

@@ -1,6 +1,6 @@
 """Types of the arrays and objects that all parts of the library share."""
 
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
 import numpy as np
@@ -12,8 +12,12 @@ Scalar: TypeAlias = Float[Array, ""]
 LogWeights: TypeAlias = Float[Array, " particles"]
 Ancestors: TypeAlias = Int[Array, " particles"]
 
-HostArray: TypeAlias = Array | np.ndarray
-"""An array of JAX, or one on the host that a compiled program will convert to the session's precision."""
+if TYPE_CHECKING:
+    # Inside of programs it is an array of JAX, outside of them often one of numpy: no type checker can tell.
+    HostArray: TypeAlias = Any
+else:
+    HostArray: TypeAlias = Array | np.ndarray
+    """An array of JAX, or one on the host that a compiled program will convert to the session's precision."""
 
 Numbers: TypeAlias = ArrayLike | list[Any] | tuple[Any, ...]
 """Numbers as users write them: one number, an array, or nested lists."""

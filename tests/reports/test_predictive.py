@@ -144,3 +144,14 @@ def test_the_commands_make_them(tmp_path):
     assert invoke(*fit).exit_code == 0
     assert (tmp_path / "other" / "checks.npz").exists()
     assert refused(invoke("report", tmp_path / "run", "--data", tmp_path / "none.csv"), "There is no file")
+
+
+def test_the_binomial_test_is_that_of_scipy():
+    from scipy.stats import binomtest
+
+    from mcfo.reports.predictive import _binomial_test
+
+    for trials in (5, 40):
+        for successes in range(trials + 1):
+            wanted = binomtest(successes, trials, 0.9).pvalue
+            np.testing.assert_allclose(_binomial_test(successes, trials, 0.9), wanted, rtol=1e-9)

@@ -203,7 +203,6 @@ def _find_states(task: str, applied: Applied, options: dict[str, Any], outputs: 
 
     from mcfo.data.export import write_summaries
     from mcfo.inference.datasets import write_netcdf
-    from mcfo.reports.series_plots import draw_states
 
     console, image = Console(), applied.table.image
     if options["draws"] is None:
@@ -222,6 +221,9 @@ def _find_states(task: str, applied: Applied, options: dict[str, Any], outputs: 
         with written("Numbers", outputs.out, "--out", console):
             (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
     if outputs.plot is not None:
+        # Matplotlib takes half a second to import.
+        from mcfo.reports.series_plots import draw_states
+
         with written("Figure", outputs.plot, "--plot", console):
             draw_states(outputs.plot, dataset, image)
 
@@ -283,7 +285,6 @@ def _forecast(
     from mcfo.data.piano_rolls import write_midi
     from mcfo.data.run_columns import coming_inputs, read_future
     from mcfo.inference.datasets import write_netcdf
-    from mcfo.reports.series_plots import draw_forecasts
 
     console, chosen = Console(), applied.chosen
     known = applied.saved.inputs
@@ -314,6 +315,8 @@ def _forecast(
             else:
                 (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
     if outputs.plot is not None:
+        from mcfo.reports.series_plots import draw_forecasts
+
         with written("Figure", outputs.plot, "--plot", console):
             draw_forecasts(outputs.plot, dataset, past, applied.table.image, chosen.moments)
     for path in outputs.midi:

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mcfo.cli.options import fail
-from mcfo.errors import InputError
+from mcfo.errors import InputError, nearest
 
 
 def read_data(
@@ -143,12 +143,12 @@ def _build_objective(name: str, particles: int, rules: dict[str, str], options: 
     `options` do not choose."""
     from mcfo.objectives.named import OBJECTIVES, by_name, needs_particles
 
-    known: dict[str, Any] = {}
-    if name in OBJECTIVES:
-        takes = inspect.signature(OBJECTIVES[name]).parameters
-        known = {side: rule for side, rule in rules.items() if side in takes}
-        if needs_particles(name):
-            known["particles"] = particles
+    if name not in OBJECTIVES:
+        raise InputError(f"There is no objective {name!r}. {nearest(name, [*OBJECTIVES, 'exact'])}")
+    takes = inspect.signature(OBJECTIVES[name]).parameters
+    known: dict[str, Any] = {side: rule for side, rule in rules.items() if side in takes}
+    if needs_particles(name):
+        known["particles"] = particles
     try:
         return by_name(name, **known | options)
     except (TypeError, ValueError) as error:

@@ -149,7 +149,7 @@ class LgssmOutcomes(LearningOutcomes):
         """The first evaluation at which the effective sample size, its mean over the seeds, is at least that share of
         the particles; infinite if it never is. A seed without one, after a collapse, keeps the mean from it."""
         steps, ess = seed_curves(self.at(cell), "validation_ess")
-        reached = np.flatnonzero(ess.mean(0) >= share * self.ideal.particles) if len(steps) else []
+        reached = np.flatnonzero(ess.mean(0) >= share * self.size.evaluation_particles) if len(steps) else []
         return float(steps[reached[0]]) if len(reached) else math.inf
 
     def worst(self, cell: Cell, metrics: tuple[str, ...]) -> float:
@@ -160,7 +160,7 @@ class LgssmOutcomes(LearningOutcomes):
     def arrived(self, cell: Cell) -> bool:
         """Whether every seed ends near theta*, the optimal phi_3 and phi_4 and the exact NLL, with a good proposal."""
         likely = self.worst(cell, ("exact_nll_per_step", "nll_per_step")) <= NEAR_NLL
-        good = self.of(cell, "ess").values.min() >= LEVELS[0] * self.ideal.particles
+        good = self.of(cell, "ess").values.min() >= LEVELS[0] * self.size.evaluation_particles
         return bool(self.worst(cell, _JUDGED) <= NEAR and likely and good)
 
     def files(self) -> Any:
@@ -192,14 +192,19 @@ class LgssmOutcomes(LearningOutcomes):
             "averaged_ess": self.ideal.ess,
             "averaged_exact_nll_per_step": self.ideal.exact_nll_per_step,
         }
-        return [LearningRow("exact", self.ideal.particles, 0, 0, name, value) for name, value in values.items()]
+        return [
+            LearningRow("exact", self.size.evaluation_particles, 0, 0, name, value) for name, value in values.items()
+        ]
 
     def extras(self, cell: Cell) -> dict[str, float]:
         reached = {f"steps_to_ess_{share:.2f}": self.steps_to(cell, share) for share in LEVELS}
         return {**reached, "seconds": sum(run.seconds for run in self.at(cell))}
 
     def references(self) -> list[tuple[str, SummaryRow]]:
-        return [("", SummaryRow("exact", self.ideal.particles, *number, math.nan, 0)) for number in self.exact.items()]
+        return [
+            ("", SummaryRow("exact", self.size.evaluation_particles, *number, math.nan, 0))
+            for number in self.exact.items()
+        ]
 
     def claims(self) -> list[Claim]:
         main = self.size.main
@@ -259,7 +264,7 @@ class LgssmOutcomes(LearningOutcomes):
             found.append(stated(text, gap < 0, gap, "mean over the seeds, first third of the steps", setting=where))
         if len(pimh) > 1:
             gap = abs(self.of(pimh[-1], "ess").mean - self.of(pimh[0], "ess").mean)
-            limit = (1 - LEVELS[1]) * self.ideal.particles
+            limit = (1 - LEVELS[1]) * self.size.evaluation_particles
             found.append(at_most("more sweeps change the ESS little", gap, limit, setting=where))
         return found
 

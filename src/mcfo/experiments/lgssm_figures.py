@@ -65,6 +65,7 @@ def _lines(runs: Sequence[Run], metric: str, above: float | None = None) -> list
 
 
 def _learning(runs: list[Run], ideal: Evaluation, particles: int) -> list[Chart]:
+    assert ideal.ess is not None  # it was evaluated by particles
     gap = _lines(runs, "exact_nll_per_step", ideal.exact_nll_per_step)
     return [
         Chart("exact NLL per step on test data, above that of the truth", gap, log="xy"),

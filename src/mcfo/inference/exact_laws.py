@@ -71,7 +71,9 @@ def filtered_laws(model: Model, series: Series) -> FilteredLaws:
         probabilities, predicted, log_evidences = finite_laws.filtered(model, series)
         return FilteredLaws(probabilities, probabilities * (1 - probabilities), predicted, log_evidences)
     mean, variance, predicted, log_evidences = _filtered(model, series)
-    return FilteredLaws(mean, variance, ObservationLaws(*predicted, model.observation_transform), log_evidences)
+    return FilteredLaws(
+        mean, variance, ObservationLaws(*predicted, transform=model.observation_transform), log_evidences
+    )
 
 
 def filter_arrays(
@@ -123,7 +125,7 @@ def forecast_laws(model: Model, series: Series, steps: int, inputs: Any, draws: 
     """Forecast a series exactly; `inputs` are the coming ones, (steps, inputs), or None."""
     coming = None if inputs is None else np.asarray(inputs, np.float64)
     mean, variance, observation, latents, observations = _forecast(model, series, coming, steps, draws, key)
-    laws = ObservationLaws(*observation, model.observation_transform)
+    laws = ObservationLaws(*observation, transform=model.observation_transform)
     return ForecastLaws(mean, variance, laws, latents, _in_unit(model, observations))
 
 
@@ -150,7 +152,7 @@ def rolling_laws(model: Model, series: Series, horizon: int) -> tuple[Observatio
     if is_finite(model):
         return finite_laws.rolling(model, series, horizon)
     laws, log_evidences = _rolling(model, series, horizon)
-    return ObservationLaws(*laws, model.observation_transform), log_evidences
+    return ObservationLaws(*laws, transform=model.observation_transform), log_evidences
 
 
 def _state_arrays(
@@ -201,7 +203,7 @@ def _forms(model: Model, series: Series) -> LinearForm:
 
 @in_float64
 @eqx.filter_jit
-def _filtered(model: Model, series: Series) -> tuple[Array, Array, _Laws, Array]:
+def _filtered(model: Model, series: Series) -> Any:
     result = jitted_filter(model, series)
     predicted = jax.vmap(_observation)(result.predicted, _forms(model, series))
     return result.filtered.mean, result.filtered.variance(), predicted, result.log_evidences
@@ -209,9 +211,7 @@ def _filtered(model: Model, series: Series) -> tuple[Array, Array, _Laws, Array]
 
 @in_float64
 @eqx.filter_jit
-def _filter_draws(
-    model: Model, series: Series, predicted: ObservationLaws, draws: int, key: Key
-) -> tuple[Array, Array]:
+def _filter_draws(model: Model, series: Series, predicted: ObservationLaws, draws: int, key: Key) -> Any:
     of_latents, of_observations = jax.random.split(jax.random.fold_in(key, series.series_id))
     latents = jitted_filter(model, series).filtered.sample(draws, key=of_latents)
     laws = Gaussians(jnp.asarray(predicted.mean), jnp.asarray(predicted.covariance))
@@ -223,7 +223,7 @@ def _filter_draws(
 
 @in_float64
 @eqx.filter_jit
-def _smoothed(model: Model, series: Series) -> tuple[Array, Array, LinearForm, Array]:
+def _smoothed(model: Model, series: Series) -> Any:
     smoothed = jitted_smoother(model, series)
     return smoothed.mean, smoothed.covariance, _forms(model, series), jitted_filter(model, series).log_evidences
 
@@ -253,7 +253,7 @@ def _observed_again(
 
 @in_float64
 @eqx.filter_jit
-def _smooth_draws(model: Model, series: Series, draws: int, key: Key) -> tuple[Array, Array]:
+def _smooth_draws(model: Model, series: Series, draws: int, key: Key) -> Any:
     """Draw paths given the series, and new (transformed) observations along them."""
     of_paths, of_noise = jax.random.split(jax.random.fold_in(key, series.series_id))
     paths, forms = draw_paths(model, series, draws, key=of_paths), _forms(model, series)
@@ -293,9 +293,7 @@ def _simulate(law: Law, forms: LinearForm, key: Key) -> tuple[Array, Array]:
 
 @in_float64
 @eqx.filter_jit
-def _forecast(
-    model: Model, series: Series, inputs: Any, steps: int, draws: int, key: Key
-) -> tuple[Array, Array, _Laws, Array, Array]:
+def _forecast(model: Model, series: Series, inputs: Any, steps: int, draws: int, key: Key) -> Any:
     filtered = jitted_filter(model, series).filtered
     last = jax.tree.map(lambda leaf: leaf[-1], filtered)
     forms = jax.vmap(lambda now: form_of(model, now))(inputs) if inputs is not None else None
@@ -321,7 +319,7 @@ def _law(laws: Gaussians) -> Law:
 
 @in_float64
 @eqx.filter_jit
-def _rolling(model: Model, series: Series, horizon: int) -> tuple[_Laws, Array]:
+def _rolling(model: Model, series: Series, horizon: int) -> Any:
     result, forms = jitted_filter(model, series), _forms(model, series)
     # Beyond the end there are no inputs; what is forecast there is not scored.
     padded = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.repeat(leaf[-1:], horizon - 1, axis=0)]), forms)

@@ -79,6 +79,7 @@ def fit(
         raise InputError("There are no data to learn from. Call fit(model, proposal, data), or fit(name, data).")
     chosen = Settings.from_options(settings)
     listener = Silent() if listener is None else listener
+    assert not isinstance(model, str)
     modules = Modules(model, proposal)
     objective = choose_objective(objective, model)
     if objective is None:

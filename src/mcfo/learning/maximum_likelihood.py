@@ -88,7 +88,7 @@ class Problem(NamedTuple):
     rest: Model
     data: Buckets
     units: Float[np.ndarray, " size"]
-    values: float
+    values: Any
 
     @classmethod
     def build(cls, learned: Model, rest: Model, data: Buckets, units: np.ndarray) -> Problem:
@@ -123,7 +123,7 @@ def initial_search(problem: Problem, starts: np.ndarray) -> Search:
 def advance(problem: Problem, search: Search, rounds: int) -> Progress:
     """Run up to `rounds` rounds of all searches that are not done."""
     count = np.asarray(min(rounds, CHUNK), np.int32)
-    problem = problem._replace(values=np.asarray(problem.values))  # pyright: ignore[reportArgumentType]
+    problem = problem._replace(values=np.asarray(problem.values))
     search, done, log_likelihoods, norms = _rounds(problem, search, count)
     done = int(done)
     return Progress(search, done, np.asarray(log_likelihoods)[:done], np.asarray(norms)[:done])
@@ -185,10 +185,10 @@ def _memory() -> optax.GradientTransformation:
 
 
 @eqx.filter_jit
-def _rounds(problem: Problem, search: Search, count: Array) -> Any:
+def _rounds(problem: Problem, search: Search, count: Any) -> Any:
     unravel, values = ravel_pytree(problem.learned)[1], problem.values
 
-    def value(point: Float[Array, " size"]) -> Float[Array, ""]:
+    def value(point: Float[Array, " size"]) -> Any:
         model = eqx.combine(unravel(point * problem.units), problem.rest)
         total = sum(jnp.sum(jax.vmap(lambda one: exact.log_evidence(model, one))(batch)) for batch in problem.data)
         return -total / values
@@ -269,5 +269,6 @@ def _direction(search: Search, gradient: Array) -> tuple[Array, Any]:
     # A pair without positive curvature would make the approximation indefinite. Powell (1978) damps it.
     lacking = jnp.maximum(_CURVED * lengths[0] * lengths[1] - jnp.vdot(step, change), 0.0)
     damped = change + step * lacking / jnp.where(lengths[0] > 0, lengths[0] ** 2, 1.0)
+    scaled: Any
     scaled, memory = _memory().update(gradient, search.memory._replace(updates=gradient - damped), search.trial)
     return -scaled, memory

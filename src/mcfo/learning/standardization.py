@@ -67,7 +67,7 @@ def coordinate_units(learned: Model, standard: Standardized) -> Float[np.ndarray
     of_data = 1.0 if standard.units is not None else _spread(standard)
     units = []
     for path, leaf in jax.tree_util.tree_leaves_with_path(learned):
-        own = np.ones(np.shape(leaf))
+        own: np.ndarray = np.ones(np.shape(leaf))
         if dotted(path) == "emissions.mean":
             own = own * np.asarray(_column_spreads(standard.data))
         elif "input" in dotted(path).rpartition(".")[2] and own.ndim and own.shape[-1] <= len(spread):

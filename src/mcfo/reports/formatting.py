@@ -122,6 +122,11 @@ def _value_text(value: Any) -> str:
 
 def objective_text(objective: Any) -> str:
     """Which estimator learns the model, and which the proposal."""
+    if nested(objective, "name") == "exact":
+        method = text(nested(objective, "method"))
+        return (
+            f"Objective exact: the likelihood itself is maximized{f', by {shortened(method, 80)}' if method else ''}."
+        )
     sides = []
     for side, what in (("theta", "the model"), ("phi", "the proposal")):
         estimator = nested(objective, side)

@@ -37,6 +37,7 @@ from mcfo.reports.warnings import run_warnings
 
 _SELECTED = {
     "average": "averaged over the last steps",
+    "maximum": "those of the highest likelihood",
     "best": "those with the lowest NLL on the validation data",
     "last": "those of the last step",
 }
@@ -150,6 +151,8 @@ def _end(run: RunRecord) -> str:
     took = "" if seconds is None else f", in {duration(seconds)}"
     if run.ended.get("stopped") == "early":
         return f"It stopped early, at step {run.step}{of} ({seeds}){took}, because the validation NLL fell no more."
+    if run.ended.get("stopped") == "converged":
+        return f"It converged after {counted(run.step, 'step')} ({seeds}){took}."
     return f"It took all {counted(run.step, 'step')} ({seeds}){took}."
 
 
@@ -161,6 +164,8 @@ def _likelihood(run: RunRecord) -> str:
     several = len(run.results) > 1
     named = f" of the best seed ({best.seed})" if several else ""
     exact = best.value("exact_nll_per_step")
+    if best.evaluation.get("exact") is True:
+        exact, named = None, f"{named}, which is exact,"
     beside = "" if exact is None else f", where the exact value for its parameters is {fixed(exact, 4)}"
     spread = f" Over the seeds it goes from {fixed(min(values), 4)} to {fixed(max(values), 4)}." if several else ""
     value = fixed(best.value("nll_per_step"), 4)
