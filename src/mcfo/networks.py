@@ -45,9 +45,9 @@ class MLP(eqx.Module):
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
         """Return the outputs, for inputs in one part or in several."""
         first, *others = self.layers
-        values = multiply(first.weight, *parts) + first.bias
+        values = multiply(first.weight, *parts) + first.bias  # pyright: ignore[reportOperatorIssue]
         for layer in others:
-            values = multiply(layer.weight, jax.nn.relu(values)) + layer.bias
+            values = multiply(layer.weight, jax.nn.relu(values)) + layer.bias  # pyright: ignore[reportOperatorIssue]
         return values
 
     def with_bias(self, bias: Vector) -> MLP:

@@ -51,7 +51,7 @@ def deep(
     dimensions = values.shape[1]
     if kind == "bernoulli":
         mean, scale = _frequencies(values), np.ones(dimensions)
-        emission_start = {"bias": np.log(mean / (1 - mean))}
+        emission_start: dict[str, Any] = {"bias": np.log(mean / (1 - mean))}
     else:
         mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
         # A column that varies by rounding alone counts as constant.
