@@ -25,12 +25,11 @@ Vector = Float[Array, " size"]
 
 
 class MLP(eqx.Module):
-    """Affine layers with an activation between each two of them, each layer of its own width."""
+    """Affine layers with a ReLU between each two of them, each layer of its own width."""
 
     layers: tuple[eqx.nn.Linear, ...]
-    activation: Callable[[Any], Any] = eqx.field(static=True)
 
-    def __init__(self, *sizes: int, key: Key, activation: Callable[[Any], Any] = jax.nn.relu):
+    def __init__(self, *sizes: int, key: Key):
         """**Arguments:**
 
         - `sizes`: the number of inputs, the hidden units of each layer, the number of outputs.
@@ -42,14 +41,13 @@ class MLP(eqx.Module):
             eqx.nn.Linear(before, after, key=key)
             for before, after, key in zip(sizes[:-1], sizes[1:], keys, strict=True)
         )
-        self.activation = activation
 
     def __call__(self, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
         """Return the outputs, for inputs in one part or in several."""
         first, *others = self.layers
-        values = affine(first, *parts)
+        values = multiply(first.weight, *parts) + first.bias  # pyright: ignore[reportOperatorIssue]
         for layer in others:
-            values = affine(layer, self.activation(values))
+            values = multiply(layer.weight, jax.nn.relu(values)) + layer.bias  # pyright: ignore[reportOperatorIssue]
         return values
 
     def with_bias(self, bias: Vector) -> MLP:
@@ -69,53 +67,39 @@ class MLP(eqx.Module):
         return network._with_weight(-1, lambda weight: weight.at[size:].multiply(_STEADY if steady else 1.0))
 
     def carries(self, count: int) -> bool:
-        """Whether `count` inputs can be carried through: the layers are wide enough, and the activation is ReLU."""
+        """Whether the layers are wide enough to carry `count` inputs through."""
         # If there are other inputs, a unit must be left for them.
         least = 2 * count + (self.layers[0].weight.shape[1] > count)
-        return self.activation is jax.nn.relu and all(len(layer.weight) >= least for layer in self.layers[:-1])
+        return all(len(layer.weight) >= least for layer in self.layers[:-1])
 
-    def with_identity(self, count: int, *, steady: bool = False) -> MLP:
-        """Return the network with its first `count` outputs initially equal to its first inputs plus the other units.
+    def with_parts(self, index: int, count: int, *, unchanged: int, steady: bool) -> MLP:
+        """Return the network with outputs that initially pass on inputs, plus the other units.
 
-        Two units of each hidden layer carry an input, its positive and its negative part: see `carries`.
+        The first `count` outputs are the positive parts, at `index` and after it, minus the negative parts, which
+        follow them; the next `unchanged` outputs equal the inputs at the same indices. Two units of each hidden layer
+        carry an input, its positive and its negative part: see `carries`.
 
         **Arguments:**
 
         - `steady`: whether the other units initially contribute little; otherwise repeated application grows.
         """
-        identity = jnp.eye(count, self.layers[0].weight.shape[1])
-        return self._with_difference(jnp.concatenate([identity, -identity]), identity, steady=steady)
-
-    def with_parts(self, index: int, count: int, *, unchanged: int = 0) -> MLP:
-        """Return the network with outputs that initially pass on inputs, plus a small part of the other units.
-
-        The first `count` outputs are the positive parts, at `index` and after it, minus the negative parts, which
-        follow them; the next `unchanged` outputs equal the inputs at the same indices.
-        """
-        inputs = self.layers[0].weight.shape[1]
+        inputs, read = self.layers[0].weight.shape[1], count + unchanged
         positives, negatives = jnp.split(jnp.eye(2 * count, inputs, k=index), 2)
-        same = jnp.eye(count + unchanged, inputs)[count:]
-        rows = jnp.concatenate([positives, same, negatives, -same])
-        return self._with_difference(rows, jnp.concatenate([positives - negatives, same]), steady=True)
+        same = jnp.eye(read, inputs)[count:]
+        if len(self.layers) == 1:
+            # A linear map that is far from the identity lets latents grow without bound.
+            passed_on = jnp.concatenate([positives - negatives, same])
+            return self._with_weight(0, lambda weight: weight.at[:read].set(_STEADY * weight[:read] + passed_on))
+        carried = self._carrying(jnp.concatenate([positives, same, negatives, -same]), len(self.layers) - 1)
+        share, parts = _STEADY if steady else 1.0, jnp.concatenate([jnp.eye(read), -jnp.eye(read)], axis=1)
+        return carried._with_weight(
+            -1, lambda weight: weight.at[:read].multiply(share).at[:read, : 2 * read].set(parts)
+        )
 
     def with_rows(self, rows: Float[Array, "count inputs"]) -> MLP:
         """Return the network with first outputs that are initially, after the activation, the positive and the negative
         parts of the products of these rows with the inputs."""
         return self._carrying(jnp.concatenate([rows, -rows]), len(self.layers))
-
-    def _with_difference(
-        self, rows: Float[Array, "twice_count inputs"], difference: Float[Array, "count inputs"], *, steady: bool
-    ) -> MLP:
-        """Return the network with first outputs that are the first half of the carried units minus the second, plus the
-        other units."""
-        count = len(difference)
-        if len(self.layers) == 1:
-            # A linear map that is far from the identity lets latents grow without bound.
-            return self._with_weight(0, lambda weight: weight.at[:count].set(_STEADY * weight[:count] + difference))
-        share, parts = _STEADY if steady else 1.0, jnp.concatenate([jnp.eye(count), -jnp.eye(count)], axis=1)
-        return self._carrying(rows, len(self.layers) - 1)._with_weight(
-            -1, lambda weight: weight.at[:count].multiply(share).at[:count, : 2 * count].set(parts)
-        )
 
     def _carrying(self, rows: Float[Array, "carried inputs"], layers: int) -> MLP:
         """Return the network in which the first units of the first layers carry the products of these rows with the
@@ -124,17 +108,12 @@ class MLP(eqx.Module):
         for index, layer in enumerate(self.layers[:layers]):
             here = rows if index == 0 else jnp.eye(carried, layer.weight.shape[1])
             network = network._with_weight(index, lambda weight, here=here: weight.at[:carried].set(here))
-            network = eqx.tree_at(lambda n, index=index: n.layers[index].bias, network, replace_fn=_zero_first(carried))
+            bias = layer.bias.at[:carried].set(0.0)  # pyright: ignore[reportOptionalMemberAccess]
+            network = eqx.tree_at(lambda n, index=index: n.layers[index].bias, network, bias)
         return network
 
     def _with_weight(self, index: int, change: Callable[[Any], Any]) -> MLP:
         return eqx.tree_at(lambda network: network.layers[index].weight, self, replace_fn=change)
-
-
-def affine(layer: eqx.nn.Linear, *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
-    """Apply a layer to inputs in one part or in several."""
-    product = multiply(layer.weight, *parts)
-    return product if layer.bias is None else product + layer.bias
 
 
 def multiply(weight: Float[Array, "outputs inputs"], *parts: Float[Array, " _"]) -> Float[Array, " outputs"]:
@@ -177,10 +156,6 @@ def xavier(module: Any, *, key: Key) -> Any:
         for key, leaf in zip(keys, leaves, strict=True)
     ]
     return jax.tree.unflatten(structure, drawn)
-
-
-def _zero_first(count: int) -> Callable[[Any], Any]:
-    return lambda bias: bias.at[:count].set(0.0)
 
 
 def normal(parameters: Float[Array, " twice_size"]) -> Distribution:

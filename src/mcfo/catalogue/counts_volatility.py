@@ -32,8 +32,7 @@ def negative_binomial_counts(
 ) -> Start:
     """Build negative binomial counts; r initially explains half of the excess of the variance over the mean."""
     arguments = _count_arguments(series_list, gaps, persistence, scale)
-    if concentration is not None:
-        check_between("concentration", concentration, 0.0, math.inf)
+    check_between("concentration", concentration, 0.0, math.inf)
     values = observed(series_list)
     mean, variance = np.nanmean(values, axis=0), np.nanvar(values, axis=0)
     excess = np.maximum(variance - mean, 1e-3 * np.maximum(mean, 1e-3))
@@ -100,10 +99,10 @@ def stochastic_volatility(
         "degrees": degrees if tails == "student" else None,
         "timed": gaps,
     }
+    check_between("leverage", leverage, -1.0, 1.0)
     if leverage is None:
         weights = np.zeros((len(level), inputs)) if inputs else None
         return Start(StochasticVolatility(input_weights=weights, **arguments), Bootstrap(), ())
-    check_between("leverage", leverage, -1.0, 1.0)
     if inputs:
         raise InputError(
             "The model stochastic-volatility takes either inputs or leverage, not both: the step after a return "

@@ -114,8 +114,10 @@ def regressed(series_list: list[Series], count: int) -> tuple[np.ndarray, np.nda
     return np.where(flat, values, rest), np.where(flat[:, None], 0.0, weights)
 
 
-def check_between(name: str, value: float, low: float, high: float) -> None:
-    """Refuse the value of an option outside the open interval."""
+def check_between(name: str, value: float | None, low: float, high: float) -> None:
+    """Refuse the value of an option outside the open interval; None is one that was not chosen."""
+    if value is None:
+        return
     # Rounded as in the model: 1 - 1e-9 is 1 in float32.
     with np.errstate(over="ignore", under="ignore"):
         rounded = float(np.asarray(value).astype(float_dtype()))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from mcfo.catalogue.from_data import Start, check_between, exogenous, observed, regressed
@@ -10,8 +12,6 @@ from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
 from mcfo.proposals.gaussian import LocallyOptimal
 from mcfo.series import Series
 from mcfo.validation import float_dtype
-
-_FIXED = ("initial_mean", "initial_noise", "transition_matrix", "emission_matrix")
 
 
 def linear_gaussian(
@@ -93,21 +93,7 @@ def local_level(
     initial_variance: float | None = None,
 ) -> Start:
     """Build a noisy random walk in each dimension, with variances estimated from the differences of the data."""
-    rest, weights, initial, variance = _initial_level(series_list, gaps, initial_mean, initial_variance, signal)
-    of_levels, of_noise = np.array([_level_variances(column, signal) for column in rest]).T
-    _check_variances(variance, of_levels, of_noise)
-    size = len(variance)
-    kind = IrregularLinearGaussian if gaps else LinearGaussian
-    model = kind(
-        initial_mean=initial,
-        initial_noise=variance,
-        transition_matrix=np.eye(size),
-        transition_noise=of_levels,
-        emission_matrix=np.eye(size),
-        emission_noise=of_noise,
-        emission_inputs=weights,
-    )
-    return _with_proposal(model, _FIXED)
+    return _integrated(_level_variances, series_list, gaps, signal, initial_mean, initial_variance)
 
 
 def local_trend(
@@ -119,24 +105,49 @@ def local_trend(
     initial_variance: float | None = None,
 ) -> Start:
     """Build a level whose slope is a random walk too, with variances estimated from second differences."""
-    rest, weights, initial, variance = _initial_level(series_list, gaps, initial_mean, initial_variance, signal)
-    of_levels, of_slopes, of_noise = np.array([_trend_variances(column, signal) for column in rest]).T
-    _check_variances(variance, of_levels, of_slopes, of_noise)
-    size = len(variance)
-    slope = np.array([_mean(_differences(column, 1)) for column in rest])
-    spread = np.array([_mean(_differences(column, 1) ** 2) for column in rest])
-    one, zero = np.eye(size), np.zeros((size, size))
+    return _integrated(_trend_variances, series_list, gaps, signal, initial_mean, initial_variance)
+
+
+def _integrated(
+    variances_of: Callable[[list[np.ndarray], float | None], tuple[float, ...]],
+    series_list: list[Series],
+    gaps: bool,
+    signal: float | None,
+    mean: float | None,
+    variance: float | None,
+) -> Start:
+    """Build a level, and a slope if `variances_of` a column returns three: of level, slope and noise."""
+    check_between("signal", signal, 0.0, 1.0)
+    check_between("initial_variance", variance, 0.0, np.inf)
+    check_between("initial_mean", mean, -np.inf, np.inf)
+    check_moving(observed(series_list))
+    rest, weights = regressed(series_list, exogenous(series_list, gaps))
+    size = rest.shape[1]
+    spread = _moments(rest)[1] if variance is None else np.full(size, variance)
+    ends = np.cumsum([len(series.values()) for series in series_list])[:-1]
+    # A list of series for each column.
+    columns = [np.split(column, ends) for column in rest.T]
+    *of_states, of_noise = np.array([variances_of(column, signal) for column in columns]).T
+    _check_variances(spread, *of_states, of_noise)
+    known = [[one[~np.isnan(one)] for one in column] for column in columns]
+    first = np.array([np.mean([one[0] for one in column if len(one)]) for column in known])
+    initial, variances = [first if mean is None else np.full(size, mean)], [spread]
+    if len(of_states) == 2:
+        moves = [_differences(column, 1) for column in columns]
+        initial.append(np.array([_mean(one) for one in moves]))
+        variances.append(np.maximum([_mean(one**2) for one in moves], of_states[1]))
     kind = IrregularLinearGaussian if gaps else LinearGaussian
     model = kind(
-        initial_mean=np.concatenate([initial, slope]),
-        initial_noise=np.concatenate([variance, np.maximum(spread, of_slopes)]),
-        transition_matrix=np.block([[one, one], [zero, one]]),
-        transition_noise=np.concatenate([of_levels, of_slopes]),
-        emission_matrix=np.concatenate([one, zero], axis=1),
+        initial_mean=np.concatenate(initial),
+        initial_noise=np.concatenate(variances),
+        # The slope is added to the level.
+        transition_matrix=np.kron(np.triu(np.ones((len(of_states), len(of_states)))), np.eye(size)),
+        transition_noise=np.concatenate(of_states),
+        emission_matrix=np.eye(size, size * len(of_states)),
         emission_noise=of_noise,
         emission_inputs=weights,
     )
-    return _with_proposal(model, _FIXED)
+    return _with_proposal(model, ("initial_mean", "initial_noise", "transition_matrix", "emission_matrix"))
 
 
 def check_moving(values: np.ndarray) -> None:
@@ -173,30 +184,6 @@ def _check_variances(variance: np.ndarray, *parts: np.ndarray) -> None:
                     f"Column {column} of the values has variance {variances[0]:g}, for which the model needs one of "
                     f"{wanted:g}: too near the limits of {float_dtype()}. Rescale the column."
                 )
-
-
-def _initial_level(
-    series_list: list[Series], gaps: bool, mean: float | None, variance: float | None, signal: float | None
-) -> tuple[list[list[np.ndarray]], np.ndarray | None, np.ndarray, np.ndarray]:
-    """Return the columns, each a list of series of residuals, the weights of inputs, and mean and variance of the first
-    level."""
-    if signal is not None:
-        check_between("signal", signal, 0.0, 1.0)
-    if variance is not None:
-        check_between("initial_variance", variance, 0.0, np.inf)
-    if mean is not None:
-        check_between("initial_mean", mean, -np.inf, np.inf)
-    values = observed(series_list)
-    check_moving(values)
-    rest, weights = regressed(series_list, exogenous(series_list, gaps))
-    _, spread = _moments(rest)
-    ends = np.cumsum([len(series.values()) for series in series_list])[:-1]
-    columns = [np.split(column, ends) for column in rest.T]
-    first = np.array(
-        [np.mean([one[~np.isnan(one)][0] for one in column if not np.isnan(one).all()]) for column in columns]
-    )
-    initial = first if mean is None else np.full(len(first), mean)
-    return columns, weights, initial, spread if variance is None else np.full(len(first), variance)
 
 
 def _differences(column: list[np.ndarray], order: int) -> np.ndarray:

@@ -49,13 +49,11 @@ def deep(
     values = observed(series_list)
     kind = emission or ("bernoulli" if np.isin(values[~np.isnan(values)], (0, 1)).all() else "gaussian")
     dimensions = values.shape[1]
-    mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
     if kind == "bernoulli":
-        # Half an observation of either kind is added, so that no pixel is initially certain.
-        count = np.sum(~np.isnan(values), axis=0)
-        mean, scale = (mean * count + 0.5) / (count + 1), np.ones(dimensions)
-        emission_start = {"bias": np.log(mean / (1 - mean))}
+        mean, scale = _frequencies(values), np.ones(dimensions)
+        emission_start: dict[str, Any] = {"bias": np.log(mean / (1 - mean))}
     else:
+        mean, spread = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
         # A column that varies by rounding alone counts as constant.
         scale = np.where(spread > _ROUNDING * np.abs(mean), spread, 1.0)
         emission_start = {"center": mean, "scale": scale}
@@ -87,6 +85,12 @@ def deep(
     return Start(model, proposal, fixed, {} if emission else {"emission": kind})
 
 
+def _frequencies(values: np.ndarray) -> np.ndarray:
+    """Return how often each column is one. Half an observation of either kind is added, so that none is certain."""
+    count = np.sum(~np.isnan(values), axis=0)
+    return (np.nanmean(values, axis=0) * count + 0.5) / (count + 1)
+
+
 def _principal(values: np.ndarray, center: np.ndarray, scale: np.ndarray, count: int) -> np.ndarray:
     """Return at most `count` principal components of (values - center) / scale; missing values count as zero.
 
@@ -108,11 +112,10 @@ def check_deep(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | N
     """Return the first value that the emission cannot explain, or None."""
     if options.get("emission") != "bernoulli":
         return None
-    return check_binary(values, "The emission bernoulli wants these two; use emission=gaussian.")
+    return _check_binary(values, "The emission bernoulli wants these two; use emission=gaussian.")
 
 
-def check_binary(values: np.ndarray, remedy: str) -> Impossible | None:
-    """Return the first value that is neither zero nor one, or None."""
+def _check_binary(values: np.ndarray, remedy: str) -> Impossible | None:
     return Impossible.first(~np.isnan(values) & ~np.isin(values, (0, 1)), f"is neither 0 nor 1. {remedy}")
 
 
@@ -138,19 +141,11 @@ def _recurrent(
         raise InputError(f"There is no proposal {proposal!r}. {nearest(proposal, _PROPOSALS)}")
     values = observed(series_list)
     dimensions = values.shape[1]
-    # Half an observation of either kind is added, so that no key is initially certain.
-    count = np.sum(~np.isnan(values), axis=0)
-    frequencies = (np.nanmean(values, axis=0) * count + 0.5) / (count + 1)
+    frequencies = _frequencies(values)
     of_model, of_proposal = jax.random.split(jax.random.key(network_seed))
     model = kind(dimensions, key=of_model, latent=latent, hidden=hidden, units=units, frequencies=frequencies)
     recurrent_proposal = RecurrentProposal(
-        dimensions,
-        latent,
-        hidden,
-        key=of_proposal,
-        units=units,
-        center=frequencies,
-        residual=proposal == "residual",
+        dimensions, latent, hidden, key=of_proposal, units=units, center=frequencies, residual=proposal == "residual"
     )
     return Start(model, recurrent_proposal, ("model.center", "proposal.center"))
 
@@ -161,4 +156,4 @@ srnn = partial(_recurrent, SRNN)
 
 def check_recurrent(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:
     """Return the first value that is not binary, or None."""
-    return check_binary(values, "The recurrent models want zeros and ones; for real numbers use the model deep.")
+    return _check_binary(values, "The recurrent models want zeros and ones; for real numbers use the model deep.")

@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import pickle
-import struct
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -21,7 +20,7 @@ from mcfo.errors import InputError
 from mcfo.files import write_atomically
 from mcfo.series import Series
 
-_INTEGERS = {"b": 1, "i1": 1, "u1": 1, "i2": 2, "u2": 2, "i4": 4, "u4": 4, "i8": 8, "u8": 8}
+_INTEGERS = ("b", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
 
 
 def read_pickle(path: Path) -> Any:
@@ -67,12 +66,12 @@ class _Integer:
     def __init__(self, code: Any, *options: Any):
         if not isinstance(code, str) or code.lstrip("<>=|") not in _INTEGERS:
             raise _ForbiddenError(f"numpy.dtype({code!r})")
-        self.code, self.order = code.lstrip("<>=|"), "<"
+        self.dtype = np.dtype("<" + code.lstrip("<>=|"))
 
     def __setstate__(self, state: Any) -> None:
         # (version, byte order, ...): only the order matters to a whole number.
         if isinstance(state, tuple) and len(state) > 1 and state[1] == ">":
-            self.order = ">"
+            self.dtype = self.dtype.newbyteorder(">")
 
 
 def _encode(text: Any, encoding: Any = "latin1") -> bytes:
@@ -85,11 +84,9 @@ def _encode(text: Any, encoding: Any = "latin1") -> bytes:
 def _scalar(kind: Any, content: Any = b"") -> int:
     """Replaces numpy's constructor of scalars."""
     data = content.encode("latin1") if isinstance(content, str) else content
-    if not isinstance(kind, _Integer) or not isinstance(data, bytes) or len(data) != _INTEGERS[kind.code]:
+    if not isinstance(kind, _Integer) or not isinstance(data, bytes) or len(data) != kind.dtype.itemsize:
         raise _ForbiddenError("numpy.core.multiarray.scalar on something else than a whole number")
-    letter = {1: "b", 2: "h", 4: "i", 8: "q"}[len(data)]
-    (value,) = struct.unpack(kind.order + (letter.upper() if kind.code.startswith("u") else letter), data)
-    return value
+    return int(np.frombuffer(data, kind.dtype)[0])
 
 
 _SOURCE = (

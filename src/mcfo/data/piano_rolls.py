@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -70,38 +69,36 @@ def is_roll(values: np.ndarray) -> bool:
 
 def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
     """Convert nested lists of pieces, steps and MIDI numbers to piano-rolls; `where` names them in errors."""
-    if not _is_list(pieces):
+    if not isinstance(pieces, list | tuple):
         raise InputError(f"{where}: a list of pieces is wanted, but this is a {type(pieces).__name__}.")
     rolls = []
     budget = _MOST_STEPS
     for number, piece in enumerate(pieces, 1):
-        if not _is_list(piece):
+        if not isinstance(piece, list | tuple):
             raise InputError(f"{where}, piece {number}: a list of steps is wanted, not a {type(piece).__name__}.")
         budget -= len(piece)
         if budget < 0:
             raise InputError(f"{where} has more than {_MOST_STEPS} steps, which no data set of music has.")
-        rolls.append(roll_from_notes(piece, f"{where}, piece {number}"))
+        rolls.append(_roll_from_notes(piece, f"{where}, piece {number}"))
     return rolls
 
 
-def roll_from_notes(steps: Iterable[Any], where: str) -> np.ndarray:
-    """Convert one piece from the MIDI numbers that sound at each step."""
-    steps = list(steps)
+def _roll_from_notes(steps: Sequence[Any], where: str) -> np.ndarray:
     roll = np.zeros((len(steps), KEYS), np.uint8)
     for step, notes in enumerate(steps):
-        if not _is_list(notes):
-            raise InputError(f"{where}, step {step + 1}: a list of notes is wanted, not a {type(notes).__name__}.")
+        here = f"{where}, step {step + 1}"
+        if not isinstance(notes, list | tuple):
+            raise InputError(f"{here}: a list of notes is wanted, not a {type(notes).__name__}.")
         # No chord has more notes than the piano keys, however often a file names one.
-        for note in itertools.islice(notes, 10 * KEYS):
+        for note in notes[: 10 * KEYS]:
             if isinstance(note, bool) or not isinstance(note, int | np.integer):
-                raise InputError(f"{where}, step {step + 1}: {note!r} is no MIDI number. Write whole numbers.")
-            check_note(int(note), f"{where}, step {step + 1}")
+                raise InputError(f"{here}: {note!r} is no MIDI number. Write whole numbers.")
+            _check_note(int(note), here)
             roll[step, int(note) - LOWEST] = 1
     return roll
 
 
-def check_note(note: int, where: str) -> None:
-    """Refuse a note that no piano has."""
+def _check_note(note: int, where: str) -> None:
     if not LOWEST <= note < LOWEST + KEYS:
         raise InputError(
             f"{where}: the note {note} lies outside of the piano's range, {LOWEST} (A0) to {LOWEST + KEYS - 1} (C8). "
@@ -122,10 +119,6 @@ def checked(splits: Splits, where: str) -> Splits:
         if not any(roll.any() for roll in splits[split]):
             raise InputError(f"{where}: the split {split!r} has no notes at all.")
     return {split: splits[split] for split in SPLITS}
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, list | tuple)
 
 
 _TICKS = 480
@@ -187,7 +180,7 @@ def _notes(file: Any, path: Path, steps_per_tick: float) -> list[tuple[float, fl
             if voice in sounding:
                 notes.append((sounding.pop(voice) * steps_per_tick, time * steps_per_tick, message.note))
             if message.type == "note_on" and message.velocity > 0:
-                check_note(message.note, str(path))
+                _check_note(message.note, str(path))
                 sounding[voice] = time
         # A note that is never let go sounds until its track ends.
         notes += [(start * steps_per_tick, time * steps_per_tick, note) for (_, note), start in sounding.items()]
@@ -208,8 +201,7 @@ def write_midi(path: Path, roll: np.ndarray, *, steps_per_quarter: int = 2, beat
     mido = require_mido()
     # Whole ticks for each step, so that nothing drifts, for example with seven steps in a quarter note.
     ticks = _TICKS // steps_per_quarter
-    padded = np.pad(roll.astype(np.int8), ((1, 1), (0, 0)))
-    changes = np.diff(padded, axis=0)
+    changes = np.diff(roll.astype(np.int8), axis=0, prepend=0, append=0)
     steps, keys = np.nonzero(changes)
     track = mido.MidiTrack()
     track.append(mido.MetaMessage("set_tempo", tempo=mido.bpm2tempo(beats_per_minute)))

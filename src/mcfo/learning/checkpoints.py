@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcfo.errors import InputError, RunError
-from mcfo.learning.parameters import dotted
+from mcfo.learning.parameters import dotted, named_arrays
 from mcfo.learning.step import State
 
 KEEP = 3
@@ -81,7 +81,7 @@ class Checkpoints:
         step = int(state.step)
         if step in self.steps():
             return
-        content = {name: np.asarray(array) for name, array in _named(state).items()}
+        content = {name: np.asarray(array) for name, array in named_arrays(state).items()}
         content["seconds"] = np.asarray(seconds, np.float64)
         metrics = {_SCORE: nll_per_step} if math.isfinite(nll_per_step) else None
         try:
@@ -124,12 +124,8 @@ class Checkpoints:
 
     def _fill(self, like: State, content: dict[str, Any]) -> tuple[State, float]:
         seconds = float(content.pop("seconds", 0.0))
-        wanted = _named(like)
-        different = sorted(
-            name
-            for name in wanted.keys() | content.keys()
-            if name not in wanted or name not in content or wanted[name].shape != np.shape(content[name])
-        )
+        wanted, stored = ({name: np.shape(one) for name, one in tree.items()} for tree in (named_arrays(like), content))
+        different = sorted({name for name, _ in wanted.items() ^ stored.items()})
         if different:
             shown = ", ".join(different[:4]) + (" and others" if len(different) > 4 else "")
             raise InputError(
@@ -155,12 +151,6 @@ class Checkpoints:
                 raise
 
 
-def _named(state: State) -> dict[str, Any]:
-    leaves = jax.tree_util.tree_leaves_with_path(state)
-    return {dotted(path): leaf for path, leaf in leaves if eqx.is_array(leaf)}
-
-
 def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    line = text[0] if text else type(error).__name__
+    line = str(error).strip().partition("\n")[0] or type(error).__name__
     return line if line.endswith(".") else line + "."

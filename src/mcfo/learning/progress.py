@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import abc
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,14 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from mcfo.errors import InputError
 
 
-class Listener(abc.ABC):
-    """Receives the start of a run and every line of its metrics; a context manager around the training loop."""
+class Listener:
+    """Receives the start of a run and every line of its metrics, and does nothing with them; a context manager around
+    the training loop."""
 
-    @abc.abstractmethod
     def begin(self, steps: int, step: int, particles: int) -> None:
         """Receive the start of a run that goes from `step` to `steps`."""
 
-    @abc.abstractmethod
     def update(self, lines: list[dict[str, Any]]) -> None:
         """Receive the newest lines, one for each seed."""
 
@@ -38,12 +36,6 @@ class Listener(abc.ABC):
 
 class Silent(Listener):
     """Shows nothing."""
-
-    def begin(self, steps: int, step: int, particles: int) -> None:
-        pass
-
-    def update(self, lines: list[dict[str, Any]]) -> None:
-        pass
 
 
 class ProgressBar(Listener):

@@ -124,18 +124,9 @@ class Settings:
     buckets: int | None = None
 
     def __post_init__(self):
-        for name in ("steps", "batch", "log_every"):
-            _require_whole(name, getattr(self, name), 1)
-        for name in (
-            "watch_every",
-            "evaluate_every",
-            "evaluation_particles",
-            "patience",
-            "devices",
-            "window",
-            "buckets",
-        ):
-            if getattr(self, name) is not None:
+        optional = ("watch_every", "evaluate_every", "evaluation_particles", "patience", "devices", "window", "buckets")
+        for name in ("steps", "batch", "log_every", *optional):
+            if name not in optional or getattr(self, name) is not None:
                 _require_whole(name, getattr(self, name), 1)
         if (self.watch_every or self.log_every) % self.log_every:
             raise InputError(
@@ -218,34 +209,23 @@ class Settings:
             raise InputError(f"There is no optimizer {self.optimizer!r}. {nearest(self.optimizer, known)}")
         if not (isinstance(self.learning_rate, int | float) and 0 < self.learning_rate < math.inf):
             raise InputError(f"The learning rate must be a positive number, but got {self.learning_rate!r}.")
-        optimizer = known[self.optimizer]
-        _check_options(self.optimizer, optimizer, self.optimizer_options)
-        return _call(self.optimizer, optimizer, {"learning_rate": self._rate(), **self.optimizer_options})
+        return _call(self.optimizer, known[self.optimizer], {"learning_rate": self._rate()}, self.optimizer_options)
 
     def _rate(self) -> Any:
         if self.schedule == "constant" and not self.schedule_options:
             return self.learning_rate
         if self.schedule not in SCHEDULES:
             raise InputError(f"There is no schedule {self.schedule!r}. {nearest(self.schedule, SCHEDULES)}")
-        function = SCHEDULES[self.schedule]
-        _check_options(self.schedule, function, self.schedule_options)
-        options: dict[str, Any] = {
-            "constant": {"value": self.learning_rate},
-            "cosine": {"init_value": self.learning_rate, "decay_steps": self.steps},
-            "exponential": {
-                "init_value": self.learning_rate,
-                "transition_steps": self.steps,
-                "decay_rate": 0.01,
-            },
-            "linear": {"init_value": self.learning_rate, "end_value": 0.0, "transition_steps": self.steps},
-            "warmup-cosine": {
-                "init_value": 0.0,
-                "peak_value": self.learning_rate,
-                "warmup_steps": max(1, self.steps // 20),
-                "decay_steps": max(2, self.steps),
-            },
-        }[self.schedule]
-        return _call(self.schedule, function, options | dict(self.schedule_options))
+        rate, steps = self.learning_rate, self.steps
+        warmup = {"warmup_steps": max(1, steps // 20), "decay_steps": max(2, steps)}
+        defaults: dict[str, Any] = {
+            "constant": {"value": rate},
+            "cosine": {"init_value": rate, "decay_steps": steps},
+            "exponential": {"init_value": rate, "transition_steps": steps, "decay_rate": 0.01},
+            "linear": {"init_value": rate, "end_value": 0.0, "transition_steps": steps},
+            "warmup-cosine": {"init_value": 0.0, "peak_value": rate, **warmup},
+        }
+        return _call(self.schedule, SCHEDULES[self.schedule], defaults[self.schedule], self.schedule_options)
 
 
 @dataclass(frozen=True)
@@ -303,10 +283,9 @@ def _try(optimizer: optax.GradientTransformation, name: Any) -> None:
         jax.eval_shape(optimizer.update, number, state, number)
     except Exception as error:
         # An option of the wrong kind is noticed only here, by an error of any type.
-        text = str(error).strip().splitlines()
+        text = str(error).strip().partition("\n")[0] or type(error).__name__
         raise InputError(
-            f"The optimizer {name!r} does not work with these options: {text[0] if text else type(error).__name__}. "
-            "Change them, or choose another one."
+            f"The optimizer {name!r} does not work with these options: {text}. Change them, or choose another one."
         ) from error
     if any(jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key) for leaf in jax.tree.leaves(state)):
         raise InputError(f"The optimizer {name!r} keeps a random key, which is not supported. Choose another one.")
@@ -318,15 +297,14 @@ def _require_whole(name: str, value: Any, least: int, most: int | None = None) -
         raise InputError(f"{name} must be a whole number, at least {least}{limit}, but got {value!r}.")
 
 
-def _check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+def _call(name: str, function: Callable[..., Any], defaults: Mapping[str, Any], chosen: Mapping[str, Any]) -> Any:
+    """Call a function of optax with the options that the user chose; an unknown one is refused."""
     known = [one for one in inspect.signature(function).parameters if one != "learning_rate"]
-    for option in options:
+    for option in chosen:
         if option not in known:
             raise InputError(f"{name} has no option {option!r}. {nearest(option, known)}")
-
-
-def _call(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> Any:
+    options = {**defaults, **chosen}
     try:
         return function(**options)
     except (TypeError, ValueError) as error:
-        raise InputError(f"optax cannot build {name} with {dict(options)}: {error}. Change its options.") from error
+        raise InputError(f"optax cannot build {name} with {options}: {error}. Change its options.") from error

@@ -78,13 +78,15 @@ class DeepMarkov(MarkovModel):
         self.initial_parameters = jnp.concatenate([jnp.zeros(latent), raw_scale(jnp.ones(latent))])
         self.traces = checked_traces(traces, latent)
         network = rectified(latent + self.traces, *transition, 2 * latent, key=of_transition)
-        self.transition_network = initialize_step(network, persistent=persistent, steady=True)
-        network = rectified(latent, *emission, dimensions, key=of_emission)
-        self.emission_network = network.with_bias(_for_each(bias, dimensions))
+        self.transition_network = initialize_step(network, unchanged=latent if persistent else 0)
+        bias, center, scale = (
+            jnp.broadcast_to(jnp.asarray(one, float), (dimensions,)) for one in (bias, center, scale)
+        )
+        self.emission_network = rectified(latent, *emission, dimensions, key=of_emission).with_bias(bias)
         gaussian = kind == "gaussian"
         self.emission_raw_scale = raw_scale(jnp.ones(dimensions)) if gaussian else None
-        self.center = _for_each(center, dimensions) if gaussian else None
-        self.scale = _checked_scale(_for_each(scale, dimensions)) if gaussian else None
+        self.center = center if gaussian else None
+        self.scale = eqx.error_if(scale, ~(scale > 0), "A scale must be positive.") if gaussian else None
 
     def initial(self, memory: Memory, inputs: Inputs) -> Distribution:
         return first_distribution(self.initial_parameters, self.traces)
@@ -112,27 +114,20 @@ def checked_traces(traces: int, latent: int) -> int:
     return traces
 
 
-def initialize_step(network: MLP, *, persistent: bool, steady: bool = False) -> MLP:
+def initialize_step(network: MLP, *, unchanged: int, index: int = 0, count: int = 0, steady: bool = True) -> MLP:
     """Initialize the network of a step of a model or its proposal such that latents change little.
+
+    If the layers are wide enough, the first `count` means are read from the features at `index` and after it, positive
+    parts first, then negative ones, and the next `unchanged` means are near the identity. The standard deviations are
+    set in any case.
 
     **Arguments:**
 
-    - `persistent`: whether the mean is initially near the identity, if the layers are wide enough; the standard
-      deviations are set in any case.
     - `steady`: whether other inputs initially have little effect.
     """
-    latent = len(network.layers[-1].weight) // 2
-    if persistent and network.carries(latent):
-        network = network.with_identity(latent, steady=steady)
-    return network.with_scales(jnp.full(latent, _INITIAL_SCALE), steady=steady)
-
-
-def initialize_reading(network: MLP, index: int, count: int, *, unchanged: int = 0) -> MLP:
-    """Initialize a network whose first `count` means are read from the features at `index` and after it, positive parts
-    first, then negative ones; the next `unchanged` means are initially near the identity."""
-    latent = len(network.layers[-1].weight) // 2
-    network = network.with_parts(index, count, unchanged=unchanged)
-    return network.with_scales(jnp.full(latent, _INITIAL_SCALE), steady=True)
+    if network.carries(count + unchanged):
+        network = network.with_parts(index, count, unchanged=unchanged, steady=steady)
+    return network.with_scales(jnp.full(len(network.layers[-1].weight) // 2, _INITIAL_SCALE), steady=steady)
 
 
 def first_distribution(outputs: Float[Array, " twice_latent"], traces: int) -> Distribution:
@@ -152,11 +147,3 @@ def _beside(outputs: Float[Array, " twice_latent"], traces: Float[Array, " trace
     mean, raw = jnp.split(outputs, 2)
     scales = jnp.concatenate([positive(raw), jnp.full(len(traces), _TRACE_SCALE, raw.dtype)])
     return dist.Normal(jnp.concatenate([mean, traces]), scales).to_event(1)
-
-
-def _for_each(value: Numbers, dimensions: int) -> Float[Array, " dimensions"]:
-    return jnp.broadcast_to(jnp.asarray(value, float), (dimensions,))
-
-
-def _checked_scale(scale: Float[Array, " dimensions"]) -> Float[Array, " dimensions"]:
-    return eqx.error_if(scale, ~(scale > 0), "A scale must be positive.")

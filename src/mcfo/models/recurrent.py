@@ -73,9 +73,8 @@ class _Recurrent(Model):
             MLP(hidden + units, units, dimensions, key=keys[4]),
         )
         # As in the first configurations of this model; with smaller weights it learns more slowly and ends worse.
-        self.observation_encoder, self.latent_encoder, self.cell, self.prior_network, emission = xavier(
-            networks, key=keys[5]
-        )
+        networks = xavier(networks, key=keys[5])
+        self.observation_encoder, self.latent_encoder, self.cell, self.prior_network, emission = networks
         mean = jnp.full(dimensions, 0.5) if frequencies is None else jnp.asarray(frequencies, float)
         self.center = jnp.zeros(dimensions) if frequencies is None else mean
         self.emission_network = emission.with_bias(jnp.log(mean) - jnp.log1p(-mean))
@@ -91,10 +90,10 @@ class _Recurrent(Model):
         return dist.Bernoulli(logits=logits).to_event(1)
 
     def _encoded(self, latent: Latent) -> Float[Array, " units"]:
-        return self.latent_encoder.activation(self.latent_encoder(latent))
+        return jax.nn.relu(self.latent_encoder(latent))
 
     def _observed(self, observation: Observation) -> Float[Array, " units"]:
-        return self.observation_encoder.activation(self.observation_encoder(observation - self.center))
+        return jax.nn.relu(self.observation_encoder(observation - self.center))
 
     @property
     def latent_size(self) -> int:

@@ -47,12 +47,8 @@ def mcfo(
         smc = SMC(particles, resampling, criterion)
         return smc if sweeps is None else PIMH(smc, sweeps)
 
-    return Objective(
-        Estimator(sampler(particles), rule_by_name(theta, "theta")),
-        Estimator(sampler(particles if proposal_particles is None else proposal_particles), rule_by_name(phi, "phi")),
-        name="mcfo",
-        backward=backward,
-    )
+    rules = rule_by_name(theta, "theta"), rule_by_name(phi, "phi")
+    return _pair(sampler, rules, particles, proposal_particles, "mcfo", backward)
 
 
 def elbo(particles: int = 1, *, backward: Backward | None = None) -> Objective:
@@ -64,12 +60,7 @@ def elbo(particles: int = 1, *, backward: Backward | None = None) -> Objective:
 
 def iwae(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
     """log-mean-exp over K independent paths. Unbiased for its bound; loose for long series. Burda et al. (2016)."""
-    return Objective(
-        Estimator(sis(particles), Pathwise()),
-        Estimator(sis(particles if proposal_particles is None else proposal_particles), Pathwise()),
-        name="iwae",
-        backward=backward,
-    )
+    return _pair(sis, (Pathwise(), Pathwise()), particles, proposal_particles, "iwae", backward)
 
 
 def aesmc(
@@ -128,12 +119,10 @@ def alternating(
     backward: Backward | None = None,
 ) -> Objective:
     """AESMC for theta, IWAE for phi. Le et al. (2018)."""
-    return Objective(
-        Estimator(SMC(particles, resampling, criterion), Pathwise()),
-        Estimator(sis(particles if proposal_particles is None else proposal_particles), Pathwise()),
-        name="alternating",
-        backward=backward,
-    )
+    proposal = sis(particles if proposal_particles is None else proposal_particles)
+    model = SMC(particles, resampling, criterion)
+    estimators = Estimator(model, Pathwise()), Estimator(proposal, Pathwise())
+    return Objective(*estimators, name="alternating", backward=backward)
 
 
 def nasmc(
@@ -145,24 +134,13 @@ def nasmc(
     backward: Backward | None = None,
 ) -> Objective:
     """Filter score for theta, inclusive KL for phi. Gu, Ghahramani and Turner (2015)."""
-    return Objective(
-        Estimator(SMC(particles, resampling, criterion), FilterScore()),
-        Estimator(
-            SMC(particles if proposal_particles is None else proposal_particles, resampling, criterion), InclusiveKL()
-        ),
-        name="nasmc",
-        backward=backward,
-    )
+    rules = FilterScore(), InclusiveKL()
+    return _pair(lambda k: SMC(k, resampling, criterion), rules, particles, proposal_particles, "nasmc", backward)
 
 
 def rws(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
     """Reweighted wake-sleep with paths that are never resampled. Bornschein and Bengio (2015)."""
-    return Objective(
-        Estimator(sis(particles), Fisher()),
-        Estimator(sis(particles if proposal_particles is None else proposal_particles), PathKL()),
-        name="rws",
-        backward=backward,
-    )
+    return _pair(sis, (Fisher(), PathKL()), particles, proposal_particles, "rws", backward)
 
 
 def bootstrap(
@@ -200,6 +178,20 @@ def by_name(name: str, **options: Any) -> Objective:
 def needs_particles(name: str) -> bool:
     """Whether the objective of this name has no number of particles of its own."""
     return inspect.signature(OBJECTIVES[name]).parameters["particles"].default is inspect.Parameter.empty
+
+
+def _pair(
+    sampler: Callable[[int], Sampler],
+    rules: tuple[Rule, Rule],
+    particles: int,
+    proposal_particles: int | None,
+    name: str,
+    backward: Backward | None,
+) -> Objective:
+    """The rules of theta and of phi, each with its own number of particles."""
+    counts = particles, particles if proposal_particles is None else proposal_particles
+    theta, phi = (Estimator(sampler(count), rule) for count, rule in zip(counts, rules, strict=True))
+    return Objective(theta, phi, name=name, backward=backward)
 
 
 def _both(sampler: Sampler, rule: Rule, name: str, backward: Backward | None) -> Objective:

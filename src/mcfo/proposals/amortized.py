@@ -9,9 +9,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpyro.distributions as dist
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
-from mcfo.models.deep import checked_traces, first_distribution, initialize_reading, initialize_step, step_distribution
+from mcfo.models.deep import checked_traces, first_distribution, initialize_step, step_distribution
 from mcfo.models.recurrent import shifted_normal
 from mcfo.networks import MLP, rectified, xavier
 from mcfo.proposals.base import Proposal
@@ -79,28 +79,26 @@ class Amortized(Proposal):
         if count:
             unchanged = min(latent, room) - count if persistent else 0
             self.encoder = self.encoder.with_rows(rows[:count])
-            self.initial_network = initialize_reading(self.initial_network, 0, count)
-            self.step_network = initialize_reading(self.step_network, latent + self.traces, count, unchanged=unchanged)
+            self.initial_network = initialize_step(self.initial_network, unchanged=0, count=count)
+            self.step_network = initialize_step(
+                self.step_network, unchanged=unchanged, index=latent + self.traces, count=count
+            )
         else:
-            self.step_network = initialize_step(self.step_network, persistent=persistent)
+            unchanged = latent if persistent else 0
+            self.step_network = initialize_step(self.step_network, unchanged=unchanged, steady=False)
         self.center, self.scale = (
             jnp.broadcast_to(jnp.asarray(value, float), (dimensions,)) for value in (center, scale)
         )
 
     def encode(self, series: Series) -> Context:
-        mask = series.mask()
-        standard = jnp.where(mask, (series.observations - self.center) / self.scale, 0.0)
-        features = self.encoder.activation(jax.vmap(self.encoder)(standard))
-        return features, None if series.observed is None else jnp.any(mask, axis=-1)
+        return _features(self.encoder, series, (series.observations - self.center) / self.scale)
 
     def initial(self, prior: Any, context: Context) -> Distribution:
-        features, seen = context
-        return prior_unless_seen(first_distribution(self.initial_network(features), self.traces), prior, seen)
+        return prior_unless_seen(first_distribution(self.initial_network(context[0]), self.traces), prior, context)
 
     def step(self, prior: Any, memory: Memory, context: Context) -> Distribution:
-        features, seen = context
-        distribution = step_distribution(self.step_network(jnp.concatenate([memory, features])), memory)
-        return prior_unless_seen(distribution, prior, seen)
+        distribution = step_distribution(self.step_network(jnp.concatenate([memory, context[0]])), memory)
+        return prior_unless_seen(distribution, prior, context)
 
 
 class RecurrentProposal(Proposal):
@@ -134,19 +132,13 @@ class RecurrentProposal(Proposal):
         - `center`: subtracted from the observations before the encoder; not meant to be learned.
         """
         of_encoder, of_network, of_weights = jax.random.split(key, 3)
-        networks = (
-            MLP(dimensions, units, units, key=of_encoder),
-            MLP(hidden + units, units, 2 * latent, key=of_network),
-        )
-        self.encoder, self.network = xavier(networks, key=of_weights)
+        network = MLP(hidden + units, units, 2 * latent, key=of_network)
+        self.encoder, self.network = xavier((MLP(dimensions, units, units, key=of_encoder), network), key=of_weights)
         self.center = jnp.broadcast_to(jnp.asarray(center, float), (dimensions,))
         self.residual = residual
 
     def encode(self, series: Series) -> Context:
-        mask = series.mask()
-        values = jnp.where(mask, series.observations - self.center, 0.0)
-        features = self.encoder.activation(jax.vmap(self.encoder)(values))
-        return features, None if series.observed is None else jnp.any(mask, axis=-1)
+        return _features(self.encoder, series, series.observations - self.center)
 
     def initial(self, prior: Any, context: Context) -> Distribution:
         hidden = self.network.layers[0].weight.shape[1] - context[0].shape[-1]
@@ -156,17 +148,21 @@ class RecurrentProposal(Proposal):
         return self._distribution(prior, memory.output, context)
 
     def _distribution(self, prior: Any, output: Float[Array, " hidden"], context: Context) -> Distribution:
-        features, seen = context
         around = prior.mean if self.residual else 0.0
-        distribution: Any = shifted_normal(self.network(output, features), around)
-        return prior_unless_seen(distribution, prior, seen)
+        return prior_unless_seen(shifted_normal(self.network(output, context[0]), around), prior, context)
 
 
-def prior_unless_seen(distribution: Any, prior: Any, seen: Bool[Array, ""] | None) -> Distribution:
+def _features(encoder: MLP, series: Series, values: Float[Array, "steps dimensions"]) -> Context:
+    """Return the features of each step, with zero for missing values, and whether anything was observed at it."""
+    mask = series.mask()
+    features = jax.nn.relu(jax.vmap(encoder)(jnp.where(mask, values, 0.0)))
+    return features, None if series.observed is None else jnp.any(mask, axis=-1)
+
+
+def prior_unless_seen(distribution: Any, prior: Any, context: Context) -> Distribution:
     """Return the distribution, or a Gaussian like the prior where nothing was observed."""
+    _, seen = context
     if seen is None:
         return distribution
-    scale = jnp.sqrt(prior.variance)
-    return dist.Normal(
-        jnp.where(seen, distribution.mean, prior.mean), jnp.where(seen, distribution.base_dist.scale, scale)
-    ).to_event(1)
+    mean = jnp.where(seen, distribution.mean, prior.mean)
+    return dist.Normal(mean, jnp.where(seen, distribution.base_dist.scale, jnp.sqrt(prior.variance))).to_event(1)

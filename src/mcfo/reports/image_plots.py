@@ -110,9 +110,8 @@ def _draw_gif(path: Path, films: Sequence[Film]) -> Path:
 
 def _value_range(films: Sequence[Film]) -> tuple[float, float]:
     """From 0 to 1 where all values lie there, else their range."""
-    values = [frames[np.isfinite(frames)] for film in films for frames in film.rows.values()]
-    low = min((one.min() for one in values if one.size), default=0.0)
-    high = max((one.max() for one in values if one.size), default=1.0)
+    values = np.concatenate([frames[np.isfinite(frames)] for film in films for frames in film.rows.values()])
+    low, high = (values.min(), values.max()) if values.size else (0.0, 1.0)
     if low >= 0 and high <= 1:
         return 0.0, 1.0
     return float(low), float(high if high > low else low + 1)

@@ -57,10 +57,8 @@ def readable_parameters(run: RunRecord) -> tuple[list[Parameter], list[Parameter
     else:
         everything = _stacked(run.results, "parameters")
         held = {parameter.name for parameter in everything if is_fixed(run.config, parameter.name)}
-    return (
-        [parameter for parameter in everything if parameter.name not in held],
-        [parameter for parameter in everything if parameter.name in held],
-    )
+    learned = [parameter for parameter in everything if parameter.name not in held]
+    return learned, [parameter for parameter in everything if parameter.name in held]
 
 
 def add_parameters(report: Report, run: RunRecord) -> None:
@@ -110,23 +108,19 @@ def _stacked(results: list[SeedRecord], field: str) -> list[Parameter]:
     by_seed = [getattr(result, field) for result in results]
     parameters = []
     for name in dict.fromkeys(name for values in by_seed for name in values):
-        arrays = [_array(values.get(name)) for values in by_seed]
-        shapes = {None if array is None else array.shape for array in arrays}
-        same = len(shapes) == 1 and None not in shapes
-        parameters.append(Parameter(name, np.stack([array for array in arrays if array is not None]) if same else None))
+        arrays = [array for values in by_seed if (array := _array(values.get(name))) is not None]
+        same = len(arrays) == len(by_seed) and len({array.shape for array in arrays}) == 1
+        parameters.append(Parameter(name, np.stack(arrays) if same else None))
     return parameters
 
 
 def _array(value: Any) -> np.ndarray | None:
-    """Nested lists of one shape as an array, NaN where there is no number."""
-    if not isinstance(value, list):
-        result = number(value)
-        return np.array(np.nan if result is None else result) if value is None or result is not None else None
-    parts = [_array(part) for part in value]
-    shapes = {None if part is None else part.shape for part in parts}
-    if None in shapes or len(shapes) > 1:
+    """Nested lists of numbers of one shape as an array, NaN for null; None for anything else."""
+    entries = np.array(value, dtype=object)
+    numbers = [number(entry) for entry in entries.flat]
+    if any(one is None and entry is not None for one, entry in zip(numbers, entries.flat, strict=True)):
         return None
-    return np.stack([part for part in parts if part is not None]) if parts else np.zeros(0)
+    return np.array(numbers, dtype=float).reshape(entries.shape)
 
 
 def _split(parameters: list[Parameter]) -> tuple[list[Parameter], list[Parameter]]:

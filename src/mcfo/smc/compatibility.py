@@ -195,27 +195,13 @@ class _Support(NamedTuple):
         if support is None:
             return None
         name = type(support).__name__.strip("_")
-        fixed = {
-            "Real": (-math.inf, math.inf),
-            "RealVector": (-math.inf, math.inf),
-            "Positive": (0.0, math.inf),
-            "SoftplusPositive": (0.0, math.inf),
-            "Nonnegative": (0.0, math.inf),
-            "UnitInterval": (0.0, 1.0),
-        }
-        if name in fixed:
-            return cls(name, "continuous", *fixed[name], adjustable=False)
-        if name in ("GreaterThan", "GreaterThanEq", "LessThan", "LessThanEq", "Interval", "OpenInterval"):
-            lower = getattr(support, "lower_bound", -math.inf)
-            upper = getattr(support, "upper_bound", math.inf)
-            if not (_is_number(lower) and _is_number(upper)):
-                return None
-            return cls(name, "continuous", float(lower), float(upper), adjustable=True)
-        return cls(name, name, 0.0, 0.0, adjustable=False)
-
-
-def _is_number(bound: Any) -> bool:
-    return is_known(bound) and jnp.ndim(bound) == 0
+        adjustable = name in ("GreaterThan", "GreaterThanEq", "LessThan", "LessThanEq", "Interval", "OpenInterval")
+        if not adjustable and name not in ("Real", "Positive", "SoftplusPositive", "Nonnegative", "UnitInterval"):
+            return cls(name, name, 0.0, 0.0, adjustable=False)
+        lower, upper = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
+        if not all(is_known(bound) and jnp.ndim(bound) == 0 for bound in (lower, upper)):
+            return None
+        return cls(name, "continuous", float(lower), float(upper), adjustable)
 
 
 def _check_emission(emission: Any, frame: Frame, key: Any) -> None:
@@ -228,15 +214,12 @@ def _check_emission(emission: Any, frame: Frame, key: Any) -> None:
 
 
 def _check_same(what: str, first: Any, second: Any) -> None:
-    def describe(tree):
-        return jax.tree.structure(tree), [(leaf.shape, jnp.result_type(leaf)) for leaf in jax.tree.leaves(tree)]
+    def described(leaf: Any) -> str:
+        return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"
 
-    if describe(first) != describe(second):
+    same = jax.tree.structure(first) == jax.tree.structure(second)
+    if not same or list(map(described, jax.tree.leaves(first))) != list(map(described, jax.tree.leaves(second))):
         raise ValueError(
-            f"{what} that differ: {jax.tree.map(_shape, first)} and {jax.tree.map(_shape, second)}. They must have the "
-            "same structure, shapes and dtypes."
+            f"{what} that differ: {jax.tree.map(described, first)} and {jax.tree.map(described, second)}. They must "
+            "have the same structure, shapes and dtypes."
         )
-
-
-def _shape(leaf: Any) -> str:
-    return f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"

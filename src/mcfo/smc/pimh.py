@@ -96,38 +96,26 @@ class PIMH(eqx.Module):
 
 @eqx.filter_jit
 def _run(pimh: PIMH, model: Model, proposal: Proposal, series: Series, key: Key, history: bool) -> Chain:
-    keys = _sweep_keys(pimh, series, key)
-    return _chain(_sweep(pimh, model, proposal, series, keys, history), keys, key)
+    return _sweeps(pimh, model, proposal, series, key, history)[1]
 
 
 @eqx.filter_jit
 def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, series: Series, key: Key):
-    sweep_keys = _sweep_keys(pimh, series, key)
-    traces = _sweep(pimh, model, proposal, series, sweep_keys, history=True)
-    chain = _chain(traces, sweep_keys, key)
-    keys = jax.random.split(_chain_key(key, traces.series_id[0], "draw"), pimh.sweeps + 1)
+    traces, chain = _sweeps(pimh, model, proposal, series, key, history=True)
+    keys = jax.random.split(_chain_key(key, series.series_id, "draw"), pimh.sweeps + 1)
     paths = jax.vmap(lambda trace, key: draw_trajectories(trace, 1, key=key).latents[:, 0])(traces, keys)
     return paths[chain.current], chain
 
 
-def _sweep_keys(pimh: PIMH, series: Series, key: Key) -> Shaped[Array, "sweeps ..."]:
-    return jax.random.split(_chain_key(key, series.series_id, "sweep"), pimh.sweeps + 1)
-
-
-def _sweep(pimh: PIMH, model: Model, proposal: Proposal, series: Series, keys: Array, history: bool) -> Trace:
-    """All sweeps side by side: a trace with the sweeps in front.
-
-    The accepted sweep is picked from them, not run again from its key: in float32 another batch shape rounds otherwise,
-    and a run that resamples is then another run.
-    """
-    return jax.vmap(lambda key: pimh.sampler(model, proposal, series, key=key, history=history))(keys)
-
-
-def _chain(traces: Trace, sweep_keys: Array, key: Key) -> Chain:
-    log_evidences = traces.log_evidence
-    current = _accept(log_evidences, _chain_key(key, traces.series_id[0], "accept"))
-    trace, accepted = jax.tree.map(lambda array: array[current[-1]], (traces, sweep_keys))
-    return Chain(log_evidences, current, trace, accepted)
+def _sweeps(pimh: PIMH, model: Model, proposal: Proposal, series: Series, key: Key, history: bool):
+    """All sweeps side by side, a trace with the sweeps in front, and the chain over them."""
+    keys = jax.random.split(_chain_key(key, series.series_id, "sweep"), pimh.sweeps + 1)
+    traces: Trace = jax.vmap(lambda key: pimh.sampler(model, proposal, series, key=key, history=history))(keys)
+    current = _accept(traces.log_evidence, _chain_key(key, series.series_id, "accept"))
+    # The accepted sweep is picked, not run again from its key: in float32 another batch shape rounds otherwise, and a
+    # run that resamples is then another run.
+    trace, accepted = jax.tree.map(lambda array: array[current[-1]], (traces, keys))
+    return traces, Chain(traces.log_evidence, current, trace, accepted)
 
 
 def _chain_key(key: Key, series_id: Int[Array, ""], use: str) -> Key:
