@@ -13,10 +13,10 @@ from jaxtyping import Array, Float, Int
 
 from mcfo import exact
 from mcfo.data.batching import as_buckets
+from mcfo.gradients.rules import has_networks
 from mcfo.inference.evaluation_results import Evaluation
 from mcfo.inference.exact_evaluation import exact_evaluation
 from mcfo.inference.exact_laws import uses_exact_laws
-from mcfo.gradients.rules import has_networks
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
