@@ -14,7 +14,7 @@ from mcfo.experiments.gradient_sampling import LAG, PROGRAMS, SETTINGS, SWEEPS, 
 from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
 from mcfo.experiments.study import Study
-from mcfo.gradients.pathwise import Reparameterized
+from mcfo.gradients.rules import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher
 from mcfo.objectives.named import fivo, vsmc
 from mcfo.objectives.objective import Estimator, Objective
