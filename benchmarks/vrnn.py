@@ -147,7 +147,8 @@ def random_numbers(modules: Modules, data: mcfo.Series) -> tuple[np.ndarray, np.
     """The noise of all particles and the offset of the resampling that our filter draws; time is in front."""
 
     def one(series: mcfo.Series) -> Any:
-        keys = jax.vmap(lambda frame: step_keys(jax.random.key(0), frame))(frames(modules.proposal, series))
+        steps = frames(modules.proposal, series)
+        keys = step_keys(jax.random.key(0), steps.series_id, steps.time)
         noise = jax.vmap(lambda key: jax.random.normal(key, (PARTICLES, LATENT)))(keys.noise)
         return noise, jax.vmap(jax.random.uniform)(keys.resampling)
 

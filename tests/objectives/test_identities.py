@@ -11,9 +11,8 @@ import mcfo
 from mcfo import SMC, Estimator, Objective, stack
 from mcfo.gradients import draws
 from mcfo.gradients.estimate import differentiable_run
-from mcfo.gradients.pathwise import ONE_STEP
 from mcfo.gradients.registry import RULES
-from mcfo.gradients.rules import Lane, is_local
+from mcfo.gradients.rules import ONE_STEP, Lane, is_local
 from mcfo.objectives import Accumulated, Reverse
 from mcfo.objectives.named import OBJECTIVES
 from mcfo.proposals import Bootstrap

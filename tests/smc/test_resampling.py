@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from mcfo.resampling import ESSBelow, Multinomial, Residual, Stratified, Systematic
-from mcfo.smc.cumulative import Cumulative, Positions, cumulative_count
-from mcfo.smc.weights import effective_sample_size, normalize
+from mcfo.smc.weights import Cumulative, Positions, cumulative_count, effective_sample_size, normalize
 from support.means import assert_mean
 
 SCHEMES = [Multinomial(), Stratified(), Systematic(), Residual()]

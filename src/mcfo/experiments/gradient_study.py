@@ -18,7 +18,7 @@ from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gra
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, result_rows, stated, unbiased
 from mcfo.experiments.study import Outcomes, Study, TextTable
-from mcfo.gradients.pathwise import Reparameterized
+from mcfo.gradients.rules import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher
 from mcfo.objectives.named import fivo, vsmc
 from mcfo.objectives.objective import Estimator, Objective

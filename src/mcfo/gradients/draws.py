@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import Fit, check_fit
 from mcfo.smc.filter import SMC
-from mcfo.smc.noise import Keys, block_keys, block_noise, draw_noise, step_keys
+from mcfo.smc.noise import Randomness, draw_noise, draw_randomness, step_keys
 from mcfo.smc.pimh import PIMH, Chain
 from mcfo.smc.step import imputation_keys, inherit, step_record, take_step
 from mcfo.smc.step_scan import frames, join_first, scan_blocks, split_first
@@ -40,18 +40,32 @@ class Run(eqx.Module):
     record: Record
 
 
+class Taken(NamedTuple):
+    """One step of one series as the sampler took it, or several with the time axis first.
+
+    `remaining` counts the steps from each to its series's last.
+    """
+
+    frame: Frame
+    draw: StepDraw
+    remaining: Int[Array, "*steps"]
+
+
 class Source(NamedTuple):
     """Where draws come from; the time axis comes first, then the series.
 
     - `first`: from the first frame to the state after it, the record and the draw.
-    - `block`: the same for several more steps, from a state, their frames, and their rows of `rows`.
+    - `rows`: what belongs to each later step.
+    - `numbers`: what is random in some of these steps, from a state before them and their rows.
+    - `block`: the state after several more steps, their records and draws; from a state, their frames and numbers.
     - `log_weights`: those of a state.
     - `finish`: the run, from the records of all steps.
     """
 
     first: Callable[[Frame], tuple[Any, Record, StepDraw]]
-    block: Callable[[Any, Frame, Any], tuple[Any, Record, StepDraw]]
     rows: Any
+    numbers: Callable[[Any, Any], Any]
+    block: Callable[[Any, Frame, Any], tuple[Any, Record, StepDraw]]
     log_weights: Callable[[Any], Float[Array, "series particles"]]
     finish: Callable[[Record], Run]
 
@@ -89,30 +103,28 @@ def _filtered(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key:
     """Draws as the filter takes its steps."""
 
     def first(frame: Frame) -> tuple[Any, Record, StepDraw]:
-        one = jax.tree.map(lambda array: array[None], frame)
-        keys = block_keys(key, one.series_id, one.time)
-        noise = block_noise(fit.initial, sampler.particles, keys)
+        randomness = draw_randomness(sampler, fit.initial, None, key, frame.series_id[None], frame.time[None])
 
-        def step(frame: Frame, keys: Keys, noise: Any):
-            return take_step(sampler, model, proposal, None, frame, keys, fit.initial, noise)
+        def step(frame: Frame, randomness: Randomness):
+            return take_step(sampler, model, proposal, None, frame, randomness)
 
-        outcome = jax.vmap(step)(frame, *jax.tree.map(lambda array: array[0], (keys, noise)))
+        outcome = jax.vmap(step)(frame, jax.tree.map(lambda array: array[0], randomness))
         return outcome.state, _records(outcome.increment, outcome.draw), outcome.draw
 
-    def block(state: Any, frames: Frame, rows: tuple[Any, Any]) -> tuple[Any, Record, StepDraw]:
-        keys = block_keys(key, *rows)
-        noise = block_noise(fit.step, sampler.particles, keys)
+    def numbers(state: Any, rows: tuple[Any, Any]) -> Randomness:
+        return draw_randomness(sampler, fit.step, state.log_weights.dtype, key, *rows)
 
+    def block(state: Any, frames: Frame, randomness: Randomness) -> tuple[Any, Record, StepDraw]:
         def body(state: Any, step: Any) -> tuple[Any, tuple[Any, StepDraw]]:
-            def of_series(state: Any, frame: Frame, keys: Keys, noise: Any):
-                return take_step(sampler, model, proposal, state, frame, keys, fit.step, noise)
+            def of_series(state: Any, frame: Frame, randomness: Randomness):
+                return take_step(sampler, model, proposal, state, frame, randomness)
 
             outcome = jax.vmap(of_series)(state, *step)
             # What the loop was given, or what follows from its other outputs, is not saved a second time.
             lean = eqx.tree_at(lambda draw: (draw.noise, draw.carried), outcome.draw, (None, None))
             return outcome.state, (outcome.increment, lean)
 
-        inputs = (frames, keys, noise)
+        inputs = (frames, randomness)
         if len(frames.time) == 1:  # no loop: XLA then sees what a rule computes again
             last, found = body(state, jax.tree.map(lambda array: array[0], inputs))
             increments, draws = jax.tree.map(lambda array: array[None], found)
@@ -123,14 +135,18 @@ def _filtered(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key:
         before = jnp.concatenate([state.log_weights[None], log_weights[:-1]])
         carried = jnp.where(draws.resampled[..., None], uniform, before)
         draws = eqx.tree_at(
-            lambda draw: (draw.noise, draw.carried), draws, (noise, carried), is_leaf=lambda leaf: leaf is None
+            lambda draw: (draw.noise, draw.carried),
+            draws,
+            (randomness.noise, carried),
+            is_leaf=lambda leaf: leaf is None,
         )
         return last, jax.vmap(_records)(increments, draws), draws
 
     return Source(
         first=first,
-        block=block,
         rows=split_first((steps.series_id, steps.time))[1],
+        numbers=numbers,
+        block=block,
         log_weights=lambda state: state.log_weights,
         finish=lambda record: Run(jnp.sum(record.log_evidence, axis=0), _time_first(record)),
     )
@@ -153,16 +169,16 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
         history, record = chain.trace.require_history(), chain.trace.record
         particles = history.ancestors.shape[-1]
         fresh = chain.key if pimh.reuse_noise else jax.random.fold_in(chain.key, _FRESH_TAG)
-        noise_keys = jax.vmap(lambda frame: step_keys(fresh, frame).noise)(frames)
-        own_keys = jax.vmap(lambda frame: step_keys(chain.key, frame))(frames)
-        imputation = jax.vmap(lambda frame, keys: imputation_keys(model, frame, keys, particles))(frames, own_keys)
+        noise_keys = step_keys(fresh, frames.series_id, frames.time).noise
+        own_keys = step_keys(chain.key, frames.series_id, frames.time).imputation
+        imputation = jax.vmap(lambda frame, key: imputation_keys(model, frame, key, particles))(frames, own_keys)
         uniform = uniform_log_weights(particles, history.log_weights.dtype)
         before = history.log_weights[:-1]
         carried = jnp.concatenate([uniform[None], jnp.where(record.resampled[1:, None], uniform, before)])
         markov = isinstance(model, MarkovModel)
         memory = jax.vmap(inherit)(history.latents[:-1], history.ancestors[1:]) if markov else None
-        first_noise = draw_noise(fit.initial, particles, key=noise_keys[0])
-        noise = jax.vmap(lambda key: draw_noise(fit.step, particles, key=key))(noise_keys[1:])
+        first_noise = draw_noise(fit.initial, particles, noise_keys[:1])[0]
+        noise = draw_noise(fit.step, particles, noise_keys[1:])
         shared = (history.ancestors, record.resampled, carried, history.latents, imputation)
         first, rest = split_first(shared)
 
@@ -182,8 +198,9 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
 
     return Source(
         first=lambda frame: (first_weights, first_record, first_draw),
-        block=block,
         rows=(*rest, rest_draws),
+        numbers=lambda state, rows: rows,
+        block=block,
         log_weights=lambda log_weights: log_weights,
         finish=lambda record: Run(chains.log_evidence, _time_first(record)),
     )
@@ -195,8 +212,45 @@ def run_only(source: Source, steps: Frame, *, size: int) -> Run:
     state, first_record, _ = source.first(first)
 
     def of_block(state: Any, rows: Any) -> tuple[Any, Record]:
-        state, records, _ = source.block(state, *rows)
+        frames, own = rows
+        state, records, _ = source.block(state, frames, source.numbers(state, own))
         return state, records
 
     _, records = scan_blocks(of_block, state, (rest, source.rows), size=size)
     return source.finish(join_first(first_record, records))
+
+
+def has_zero_weight(draw: StepDraw) -> Bool[Array, "*steps particles"]:
+    """Which particles have weight zero, before the step or after it."""
+    before = draw.carried == -jnp.inf
+    # Latents that are drawn anew have weights of their own: only those from before the step are known.
+    return before if draw.log_weights is None else before | (draw.log_weights == -jnp.inf)
+
+
+def stand_in(tree: Any, draw: StepDraw) -> Any:
+    """The same with a particle of large weight in place of each that has none.
+
+    A zero-weight particle may be anywhere, and zero times an infinite derivative is NaN. Its stand-in has finite
+    derivatives, and its weight is still zero.
+    """
+    absent = has_zero_weight(draw)
+    best = jnp.argmax(draw.carried if draw.log_weights is None else draw.log_weights)
+
+    def replace(array: Array) -> Array:
+        return jnp.where(absent.reshape(-1, *[1] * (array.ndim - 1)), array[best], array)
+
+    return jax.tree.map(replace, tree)
+
+
+def live_contexts(frame: Frame) -> Any:
+    """What is differentiable of the contexts."""
+    return eqx.filter(frame.context, eqx.is_inexact_array)
+
+
+def with_contexts(taken: Taken | None, contexts: Any) -> Taken | None:
+    """The same steps with these contexts."""
+    if taken is None:
+        return None
+    whole = eqx.combine(contexts, eqx.filter(taken.frame.context, eqx.is_inexact_array, inverse=True))
+    frame = eqx.tree_at(lambda f: f.context, taken.frame, whole, is_leaf=lambda leaf: leaf is None)
+    return Taken(frame, taken.draw, taken.remaining)

@@ -6,7 +6,6 @@ forward pass, block by block, and the backward pass only scales it: memory then 
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import equinox as eqx
@@ -14,20 +13,102 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool
 
-from mcfo.gradients.backward import Accumulated, Backward, Reverse, choose
-from mcfo.gradients.draws import Run, Sampler, batch_frames, draw_source, remaining_steps, run_only
-from mcfo.gradients.replay import Replay, Strand, Taken, frozen, has_zero_weight
-from mcfo.gradients.rules import SERIES, Lane, has_networks
+from mcfo.gradients.draws import (
+    Run,
+    Sampler,
+    Taken,
+    batch_frames,
+    draw_source,
+    has_zero_weight,
+    live_contexts,
+    remaining_steps,
+    run_only,
+    with_contexts,
+)
+from mcfo.gradients.replay import Replay, Strand, frozen, repaired
+from mcfo.gradients.rules import SERIES, Lane, StepRule, has_networks, is_local
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
+from mcfo.smc.compatibility import is_positive, whole_number
 from mcfo.smc.step_scan import join_first, scan_blocks, split_first
 from mcfo.types import Key, Scalar
 
 Gradient = Any
 
-_PARTICLES_AT_ONCE = 2**20
+_FILTERED_AT_ONCE = 2**20
 """Particles of several steps whose random numbers are drawn together where only the value is wanted."""
+_REPLAYED_AT_ONCE = 2**17
+"""Particles of several steps or series that are differentiated together: as many as the caches of a core hold."""
+
+
+class Backward(eqx.Module):
+    """How a surrogate is differentiated. The sampler always runs on numbers: it decides what is drawn, the rules decide
+    what is differentiated."""
+
+
+def _count(value: object, name: str) -> None:
+    if value is not None and not is_positive(value):
+        raise ValueError(f"{name} is a whole number, at least 1, but got {value!r}.")
+
+
+class Accumulated(Backward):
+    """Adds up the gradients of blocks of steps while the filter runs.
+
+    For rules that stay within a step, of Markov models: there no gradient crosses time, and blocks lose nothing.
+
+    - Time: one forward pass of the filter, and forward and backward of the densities. With networks and one step at a
+      time XLA computes the densities of filter and rule once.
+    - Memory: one block; it does not grow with the length of the series.
+
+    **Arguments:**
+
+    - `steps`: the steps of a block; by default as many as fit into the caches.
+    """
+
+    steps: int | None = eqx.field(static=True, default=None, converter=whole_number)
+
+    def __check_init__(self):
+        _count(self.steps, "The number of steps of Accumulated")
+
+
+class Reverse(Backward):
+    """Reverse mode across time, after the filter has run. It serves every rule and every model.
+
+    - Time: one forward pass of the filter, forward and backward of what the rule replays; with `checkpoint`, one more
+      forward pass of that.
+    - Memory: steps x series x particles, times what the densities save; `checkpoint` saves the memories and latents
+      alone, `window` bounds the steps and `series` the series.
+
+    **Arguments:**
+
+    - `checkpoint`: compute what the replay computed again on the way back instead of saving it.
+    - `window`: how many steps a gradient goes back; None, all of them. Particles, weights and memories continue from
+      window to window, so that no value changes; gradients are truncated at the windows' ends.
+    - `series`: how many series of a batch are differentiated at once; None, all of them. Small groups stay in the
+      caches. Path rules that compare series (`ResamplingScore(baseline="others")`) need all of them.
+    """
+
+    checkpoint: bool = eqx.field(static=True, default=False)
+    window: int | None = eqx.field(static=True, default=None, converter=whole_number)
+    series: int | None = eqx.field(static=True, default=None, converter=whole_number)
+
+    def __check_init__(self):
+        _count(self.window, "A window's number of steps")
+        _count(self.series, "The number of series of Reverse")
+
+
+def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series) -> Backward:
+    """The way for this problem, by measurement (`benchmarks/gradients.py`)."""
+    series, steps, _ = batch.observations.shape
+    networks = has_networks(model, proposal)
+    if all(is_local(lane.rule, model) for lane in lanes):
+        replayed = max(getattr(lane.rule, "draws", None) or sampler.particles for lane in lanes)
+        return Accumulated(1 if networks else max(1, _REPLAYED_AT_ONCE // (series * replayed)))
+    if networks or not all(isinstance(lane.rule, StepRule) for lane in lanes):
+        return Reverse()
+    # With few parameters next to nothing is computed for each number that is saved: writing and reading takes the time.
+    return Reverse(series=min(series, max(1, _REPLAYED_AT_ONCE // (steps * sampler.particles))))
 
 
 def differentiable_run(
@@ -41,41 +122,47 @@ def differentiable_run(
 ) -> tuple[Scalar, Run]:
     """The sum of the lanes' surrogates over a batch, of which only the gradient means something, and the run itself."""
     backward = choose(sampler, lanes, model, proposal, batch) if backward is None else backward
-    if isinstance(backward, Reverse) and _is_whole(backward, batch):
-        return _whole(sampler, lanes, model, proposal, batch, key, backward.checkpoint)
     return _early((model, proposal), backward, sampler, lanes, batch, key)
 
 
-def _is_whole(backward: Reverse, batch: Series) -> bool:
-    """Whether neither the steps nor the series are cut into blocks."""
-    series, steps, _ = batch.observations.shape
-    return (backward.window or steps) >= steps and (backward.series or series) >= series
-
-
-def _whole(
+def _across_time(
     sampler: Sampler,
     lanes: tuple[Lane, ...],
     model: Model,
     proposal: Proposal,
     batch: Series,
     key: Key,
+    *,
     checkpoint: bool,
-) -> tuple[Scalar, Run]:
-    """A gradient-free run, then all steps as the lanes replay them; ordinary reverse mode goes back through that."""
+    guard: bool,
+) -> tuple[Scalar, tuple[Run, Bool[Array, ""]]]:
+    """The surrogate of all steps, for ordinary reverse mode; the run, and whether a particle had weight zero in it."""
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, frozen(model), frozen(proposal), batch, frozen(steps), key)
-    (first, first_remaining), (rest, rest_remaining) = split_first((steps, remaining))
-    state, first_record, first_draw = source.first(frozen(first))
-    last, records, draws = source.block(state, frozen(rest), source.rows)
-    total, strands = _surrogate(
-        lanes,
-        (model, proposal),
-        Taken(first, first_draw, first_remaining),
-        Taken(rest, draws, rest_remaining),
-        None,
-        key,
-        checkpoint=checkpoint,
-    )
+    # A network's densities are computed for all steps at once, after the filter. With few parameters each step is
+    # replayed right after the filter took it: XLA computes once what both need, and writes less to memory.
+    stepwise = not has_networks(model, proposal)
+
+    def replay(first: Taken | None, rest: Taken | None, strands: Any) -> tuple[Scalar, list[Strand]]:
+        return _surrogate(lanes, (model, proposal), first, rest, strands, key, guard=guard, checkpoint=checkpoint)
+
+    def of_block(carry: Any, rows: Any) -> tuple[Any, Any]:
+        state, strands, total = carry
+        frames, remaining, numbers = rows
+        state, records, draws = source.block(state, frozen(frames), numbers)
+        again = jax.checkpoint(replay) if checkpoint and stepwise else replay
+        term, strands = again(None, Taken(frames, draws, remaining), strands)
+        return (state, strands, total + term), (records, jnp.any(has_zero_weight(draws), axis=-1))
+
+    (first, first_remaining), rest = split_first((steps, remaining))
+    state, first_record, draw = source.first(frozen(first))
+    total, strands = replay(Taken(first, draw, first_remaining), None, None)
+    absent, blocks = jnp.any(has_zero_weight(draw)), []
+    if len(rest[1]):
+        rows = (*rest, source.numbers(state, source.rows))
+        size = 1 if stepwise else len(rest[1])
+        (state, strands, total), (later, found) = scan_blocks(of_block, (state, strands, total), rows, size=size)
+        absent, blocks = absent | jnp.any(found), [later]
 
     def ends(strands: Any, log_weights: Any) -> Scalar:
         replays = [Replay(lane, model, proposal, key) for lane in lanes]
@@ -83,8 +170,8 @@ def _whole(
             (one.finish(strand, log_weights) for one, strand in zip(replays, strands, strict=True)), start=jnp.zeros(())
         )
 
-    total = total + jnp.sum(jax.vmap(ends)(strands, source.log_weights(last)))
-    return total, source.finish(join_first(first_record, records))
+    total = total + jnp.sum(jax.vmap(ends)(strands, source.log_weights(state)))
+    return total, (source.finish(join_first(first_record, *blocks)), absent)
 
 
 def _surrogate(
@@ -132,7 +219,7 @@ def _early(
     """A surrogate whose gradient is computed together with its value. The value alone costs no gradient."""
     steps = batch_frames(modules[1], batch)
     source = draw_source(sampler, *modules, batch, steps, key)
-    size = _PARTICLES_AT_ONCE // (len(batch.observations) * sampler.particles)
+    size = _FILTERED_AT_ONCE // (len(batch.observations) * sampler.particles)
     run = run_only(source, steps, size=size)
     return _placeholder(run), run
 
@@ -178,11 +265,12 @@ def _gradient(
             )
         else:
 
-            def surrogate(live: Any) -> tuple[Scalar, Run]:
-                model, proposal = eqx.combine(live, constant)
-                return _whole(sampler, lanes, model, proposal, group, key, checkpoint)
+            def surrogate(live: Any, guard: bool) -> tuple[Scalar, Any]:
+                modules = eqx.combine(live, constant)
+                return _across_time(sampler, lanes, *modules, group, key, checkpoint=checkpoint, guard=guard)
 
-            gradient, run = jax.grad(surrogate, has_aux=True)(live)
+            gradient, (run, absent) = jax.grad(surrogate, has_aux=True)(live, False)
+            gradient = repaired(absent, gradient, lambda: jax.grad(surrogate, has_aux=True)(live, True)[0])
         return jax.tree.map(jnp.add, total, gradient), run
 
     zero = jax.tree.map(jnp.zeros_like, live)
@@ -214,11 +302,11 @@ def _over_steps(
     shared = size == 1 and not carries and has_networks(model, proposal)
 
     def gradient(first: Taken | None, rest: Taken | None, strands: Any) -> tuple[Gradient, Any]:
-        arguments = live, _contexts(first), _contexts(rest)
+        arguments = live, *(None if one is None else live_contexts(one.frame) for one in (first, rest))
 
         def surrogate(arguments: Any, guard: bool) -> tuple[Scalar, Any]:
             live, first_contexts, rest_contexts = arguments
-            taken = _with_contexts(first, first_contexts), _with_contexts(rest, rest_contexts)
+            taken = with_contexts(first, first_contexts), with_contexts(rest, rest_contexts)
             modules = eqx.combine(live, constant)
             total, after = _surrogate(
                 lanes, modules, taken[0], taken[1], strands, key, guard=guard, checkpoint=checkpoint
@@ -228,7 +316,7 @@ def _over_steps(
         found, after = jax.grad(surrogate, has_aux=True)(arguments, not shared)
         if shared:
             absent = [jnp.any(has_zero_weight(one.draw)) for one in (first, rest) if one is not None]
-            found = _repaired(
+            found = repaired(
                 jnp.any(jnp.stack(absent)), found, lambda: jax.grad(surrogate, has_aux=True)(arguments, True)[0]
             )
         return found, after
@@ -239,14 +327,16 @@ def _over_steps(
         jax.tree.map(cut, (*rest, source.rows))
         for cut in (lambda array: array[: head - 1], lambda array: array[head - 1 :])
     )
-    state, records, draws = source.block(state, near[0], near[2]) if head > 1 else (state, None, None)
+    state, records, draws = (
+        source.block(state, near[0], source.numbers(state, near[2])) if head > 1 else (state, None, None)
+    )
     taken = None if draws is None else Taken(near[0], draws, near[1])
     (total, first_contexts, contexts), strands = gradient(Taken(frame, draw, first_remaining), taken, None)
 
     def of_block(carry: Any, rows: Any) -> tuple[Any, Any]:
         state, strands, total = carry
         frames, remaining, own = rows
-        state, records, draws = source.block(state, frames, own)
+        state, records, draws = source.block(state, frames, source.numbers(state, own))
         (found, _, contexts), strands = gradient(None, Taken(frames, draws, remaining), strands)
         return (state, strands, jax.tree.map(jnp.add, total, found)), (records, contexts)
 
@@ -254,39 +344,7 @@ def _over_steps(
     if len(far[1]):
         (_, _, total), later = scan_blocks(of_block, (state, strands, total), far, size=size)
         outputs.append(later)
-    records, contexts = _joined((first_record, first_contexts), *outputs)
+    records, contexts = join_first((first_record, first_contexts), *outputs)
     # The contexts were computed once for all steps, outside of the scan; so is their share of the gradient.
-    (encoded,) = jax.vjp(lambda live: _encoded(eqx.combine(live, constant)[1], batch), live)[1](contexts)
-    return jax.tree.map(jnp.add, total, encoded), source.finish(records)
-
-
-def _joined(first: Any, *blocks: Any) -> Any:
-    """The outputs of the first step and of the blocks after it."""
-    return jax.tree.map(lambda one, *rest: jnp.concatenate([one[None], *rest]), first, *blocks)
-
-
-def _repaired(absent: Bool[Array, ""], once: Gradient, again: Callable[[], Gradient]) -> Gradient:
-    """The gradient, computed again where a particle had weight zero.
-
-    A loop of at most one iteration, not a condition: under `vmap` both branches of a condition are computed.
-    """
-    state = jax.lax.while_loop(lambda state: state[0], lambda state: (jnp.zeros_like(absent), again()), (absent, once))
-    return state[1]
-
-
-def _encoded(proposal: Proposal, batch: Series) -> Any:
-    return eqx.filter(batch_frames(proposal, batch).context, eqx.is_inexact_array)
-
-
-def _contexts(taken: Taken | None) -> Any:
-    """What is differentiable of the contexts."""
-    return None if taken is None else eqx.filter(taken.frame.context, eqx.is_inexact_array)
-
-
-def _with_contexts(taken: Taken | None, contexts: Any) -> Taken | None:
-    """The same steps with these contexts."""
-    if taken is None:
-        return None
-    whole = eqx.combine(contexts, eqx.filter(taken.frame.context, eqx.is_inexact_array, inverse=True))
-    frame = eqx.tree_at(lambda f: f.context, taken.frame, whole, is_leaf=lambda leaf: leaf is None)
-    return Taken(frame, taken.draw, taken.remaining)
+    _, pullback = jax.vjp(lambda live: live_contexts(batch_frames(eqx.combine(live, constant)[1], batch)), live)
+    return jax.tree.map(jnp.add, total, *pullback(contexts)), source.finish(records)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mcfo.errors import nearest
-from mcfo.gradients.pathwise import DReG, Pathwise, Reparameterized, StickingTheLanding
-from mcfo.gradients.rules import Rule, Side
+from mcfo.gradients.rules import DReG, Pathwise, Reparameterized, Rule, Side, StickingTheLanding
 from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
 
 RULES: dict[Side, dict[str, Callable[[], Rule]]] = {

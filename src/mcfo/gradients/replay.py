@@ -12,13 +12,14 @@ sequential:
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool
 
+from mcfo.gradients.draws import Taken, has_zero_weight, stand_in
 from mcfo.gradients.rules import Flow, Lane, PathRule, Step, StepRule, has_networks, is_local, with_gradient_of
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
@@ -31,17 +32,6 @@ from mcfo.types import Key, LogWeights, Memory, Scalar
 
 _THINNING_TAG = 0x7468696E
 """Separates the draws of rules that go through a few particles from the sampler's."""
-
-
-class Taken(NamedTuple):
-    """One step of one series as the sampler took it, or several with the time axis first.
-
-    `remaining` counts the steps from each to its series's last.
-    """
-
-    frame: Frame
-    draw: StepDraw
-    remaining: Int[Array, "*steps"]
 
 
 class Strand(eqx.Module):
@@ -78,7 +68,7 @@ class Replay:
         self._model = model if lane.theta else frozen(model)
         self._proposal = proposal if lane.phi else frozen(proposal)
         self._guard, self._checkpoint = guard, checkpoint
-        self._copies = not has_networks(model, proposal)
+        self._copies = not has_networks(model, proposal) and is_local(lane.rule, model)
         # Where gradients cross time they pass through memories too, which only stand-ins guard.
         self._stands_in = guard and not (self._copies and is_local(lane.rule, model))
 
@@ -121,7 +111,7 @@ class Replay:
             terms, log_weights = self._over_steps(of_weights, (taken, densities))
             return jnp.sum(terms), Strand(last, self._as_carried(log_weights[-1]), None)
         assert strand is not None
-        (log_weights, path), terms = jax.lax.scan(self._along, (strand.log_weights, strand.path), (taken, densities))
+        (log_weights, path), terms = _scan(self._along, (strand.log_weights, strand.path), (taken, densities))
         return jnp.sum(terms), Strand(last, log_weights, path)
 
     def finish(self, strand: Strand, log_weights: LogWeights) -> Scalar:
@@ -132,10 +122,10 @@ class Replay:
         """The steps as this lane may differentiate them, with the particles that its rule goes through."""
         frame = taken.frame if self._lane.phi else frozen(taken.frame)
         rule, draw = self._rule, taken.draw
-        if isinstance(rule, StepRule) and rule.thins_to is not None:
+        if isinstance(rule, StepRule) and rule.draws is not None:
 
             def thin(draw: StepDraw, frame: Frame) -> StepDraw:
-                own = step_key(self._key, frame)
+                own = step_key(self._key, frame.series_id, frame.time)
                 return rule.thinned(draw, key=jax.random.fold_in(own, _THINNING_TAG))
 
             draw = (jax.vmap(thin) if several else thin)(draw, frame)
@@ -153,13 +143,16 @@ class Replay:
         def body(memory: Memory, step: Any) -> tuple[Memory, tuple[Memory, Any]]:
             frame, draw = step
             before = inherit(memory, draw.ancestors)
+            if draw.memory is not None:
+                # XLA does not see that the sampler's loop carries the same numbers, and would compute with both.
+                before = with_gradient_of(draw.memory, before)
             if self._stands_in:
-                before = _stand_in(before, draw)
+                before = stand_in(before, draw)
             latents, later = self._advance(before, frame, draw, first=False)
             return frame.unless_padding(later, before), (before, latents)
 
         body = jax.checkpoint(body) if self._checkpoint else body
-        return jax.lax.scan(body, memory, (taken.frame, taken.draw))
+        return _scan(body, memory, (taken.frame, taken.draw))
 
     def _advance(self, memory: Memory, shared: Frame, draw: StepDraw, *, first: bool) -> tuple[Any, Memory]:
         """The latents of a step as the flow sees them, and the memories after it."""
@@ -179,7 +172,7 @@ class Replay:
                 observation = imputed_observation(emission, frame, imputation)
             return latent, model.advance_with(memory, latent, observation, frame.observed, frame.inputs)
 
-        noise, latents = (_stand_in(tree, draw) if self._stands_in else tree for tree in (draw.noise, draw.latents))
+        noise, latents = (stand_in(tree, draw) if self._stands_in else tree for tree in (draw.noise, draw.latents))
         in_axes = (None if first else 0, 0, 0, 0, 0)
         return jax.vmap(extend, in_axes=in_axes)(memory, noise, latents, draw.imputation, has_zero_weight(draw))
 
@@ -187,8 +180,8 @@ class Replay:
         """Phase 2: the densities of all particles at one step."""
         noise, absent = draw.noise, has_zero_weight(draw)
         if self._stands_in:
-            noise, latents = _stand_in(noise, draw), _stand_in(latents, draw)
-            memory = memory if first else _stand_in(memory, draw)
+            noise, latents = stand_in(noise, draw), stand_in(latents, draw)
+            memory = memory if first else stand_in(memory, draw)
         shares = self._shares(memory, latents, noise, frame, draw, first)
 
         def extend(memory: Memory, latent: Any, noise: Any, imputation: Any, share: Any, absent: Any) -> Densities:
@@ -247,6 +240,7 @@ class Replay:
         draw, carried = taken.draw, taken.draw.carried
         if self._flow.latents == "all":
             carried = jnp.where(draw.resampled, uniform_log_weights(len(parents), parents.dtype), parents)
+            carried = with_gradient_of(draw.carried, carried)
         seen = self._weighed(taken, densities, carried, parents)
         term = self._term(seen, taken.frame)
         if isinstance(self._rule, PathRule):
@@ -265,6 +259,14 @@ class Replay:
             found = function(jax.tree.map(lambda array: array[0], steps))
             return jax.tree.map(lambda array: array[None], found)
         return jax.lax.map(jax.checkpoint(function), steps) if self._checkpoint else jax.vmap(function)(steps)
+
+
+def _scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -> tuple[Any, Any]:
+    """`jax.lax.scan`; a single step is no loop, so that XLA sees what it shares with the sampler's."""
+    if len(jax.tree.leaves(steps)[0]) > 1:
+        return jax.lax.scan(body, carry, steps)
+    carry, found = body(carry, jax.tree.map(lambda array: array[0], steps))
+    return carry, jax.tree.map(lambda array: array[None], found)
 
 
 def _particle(flow: Flow, model: Model, proposal: Proposal, frame: Frame, first: bool) -> Callable[..., Densities]:
@@ -314,28 +316,6 @@ def _own_copy_tangent(primals: Any, tangents: Any) -> Any:
     return array + (absent & False), jnp.where(absent, 0.0, tangents[0])
 
 
-def has_zero_weight(draw: StepDraw) -> Bool[Array, "*steps particles"]:
-    """Which particles have weight zero, before the step or after it."""
-    before = draw.carried == -jnp.inf
-    # Latents that are drawn anew have weights of their own: only those from before the step are known.
-    return before if draw.log_weights is None else before | (draw.log_weights == -jnp.inf)
-
-
-def _stand_in(tree: Any, draw: StepDraw) -> Any:
-    """The same with a particle of large weight in place of each that has none.
-
-    A zero-weight particle may be anywhere, and zero times an infinite derivative is NaN. Its stand-in has finite
-    derivatives, and its weight is still zero.
-    """
-    absent = has_zero_weight(draw)
-    best = jnp.argmax(draw.carried if draw.log_weights is None else draw.log_weights)
-
-    def replace(array: Array) -> Array:
-        return jnp.where(absent.reshape(-1, *[1] * (array.ndim - 1)), array[best], array)
-
-    return jax.tree.map(replace, tree)
-
-
 @jax.custom_jvp
 def _scaled(values: Any, share: Scalar) -> Any:
     """The same values, through which a share of the gradient passes."""
@@ -346,3 +326,12 @@ def _scaled(values: Any, share: Scalar) -> Any:
 def _scaled_tangent(primals: Any, tangents: Any) -> Any:
     values, share = primals
     return values, jax.tree.map(lambda tangent: share * tangent, tangents[0])
+
+
+def repaired(absent: Bool[Array, ""], once: Any, again: Callable[[], Any]) -> Any:
+    """The gradient, computed again where a particle had weight zero.
+
+    A loop of at most one iteration, not a condition: under `vmap` both branches of a condition are computed.
+    """
+    state = jax.lax.while_loop(lambda state: state[0], lambda state: (jnp.zeros_like(absent), again()), (absent, once))
+    return state[1]

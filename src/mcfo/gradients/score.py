@@ -10,8 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.gradients.pathwise import refuse_accepted
-from mcfo.gradients.rules import Flow, PathRule, Side, Step, StepRule, all_series, weighted_sum
+from mcfo.gradients.rules import Flow, PathRule, Side, Step, StepRule, all_series, refuse_accepted, weighted_sum
 from mcfo.smc.compatibility import is_positive, whole_number
 from mcfo.smc.filter import SMC
 from mcfo.smc.resampling import Always, Multinomial, Never, systematic_indices
@@ -52,10 +51,6 @@ class FilterScore(StepRule):
             "Particles are drawn from the weights of a filter as it runs, but PIMH's draws come from an accepted "
             "sweep. Leave out the draws, or use an SMC sampler."
         )
-
-    @property
-    def thins_to(self) -> int | None:
-        return self.draws
 
     def thinned(self, draw: StepDraw, *, key: Key) -> StepDraw:
         if self.draws is None:

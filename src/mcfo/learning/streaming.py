@@ -25,7 +25,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.data.npz import load_arrays, write_npz
 from mcfo.errors import InputError, PartlyMissingError
-from mcfo.gradients.replay import Replay, Taken
+from mcfo.gradients.draws import Taken
+from mcfo.gradients.replay import Replay
 from mcfo.gradients.rules import Lane
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels
 from mcfo.learning.parameters import Modules, fill, named_arrays, split
@@ -35,7 +36,7 @@ from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import check_arguments, check_fit
 from mcfo.smc.filter import SMC
-from mcfo.smc.noise import step_keys
+from mcfo.smc.noise import step_randomness
 from mcfo.smc.step import Outcome, take_step
 from mcfo.smc.step_scan import frame_at, frames
 from mcfo.smc.trace import Record
@@ -121,7 +122,9 @@ def init(
         mask = jnp.ones(dimensions if apart else 1, bool)
         frame = _frame(proposal, jnp.zeros(dimensions), mask, example, jnp.zeros((), jnp.int32))
         fit = check_fit(model, proposal, frame)
-        return take_step(sampler, model, proposal, None, frame, step_keys(key, frame), fit.initial).state
+        return take_step(
+            sampler, model, proposal, None, frame, step_randomness(sampler, fit.initial, None, key, frame)
+        ).state
 
     try:
         shapes, apart = eqx.filter_eval_shape(first_state, key, True), True
@@ -166,17 +169,20 @@ def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) ->
     mask = observed if state.apart else jnp.all(observed)[None]
     model, proposal, key = state.model, state.proposal, state.key
     frame = _frame(proposal, values, mask, inputs, state.time)
-    fit, keys = check_fit(model, proposal, frame), step_keys(key, frame)
+    fit = check_fit(model, proposal, frame)
 
     def after(outcome: Outcome, first: bool) -> tuple[FilterState, Record, Any]:
         gradients = _gradients(state, values, mask, inputs, outcome, first)
         return outcome.state, outcome.record, gradients
 
     def first_outcome() -> tuple[FilterState, Record, Any]:
-        return after(take_step(state.sampler, model, proposal, None, frame, keys, fit.initial), True)
+        randomness = step_randomness(state.sampler, fit.initial, None, key, frame)
+        return after(take_step(state.sampler, model, proposal, None, frame, randomness), True)
 
     def next_outcome() -> tuple[FilterState, Record, Any]:
-        return after(take_step(state.sampler, model, proposal, state.filter, frame, keys, fit.step), False)
+        dtype = state.filter.log_weights.dtype
+        randomness = step_randomness(state.sampler, fit.step, dtype, key, frame)
+        return after(take_step(state.sampler, model, proposal, state.filter, frame, randomness), False)
 
     filtered, record, gradients = jax.lax.cond(state.time == 0, first_outcome, next_outcome)
     levels = jnp.asarray(state.levels, float)

@@ -11,12 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from mcfo.gradients.backward import Accumulated, Backward, Reverse
 from mcfo.gradients.draws import Run, Sampler
-from mcfo.gradients.estimate import differentiable_run
-from mcfo.gradients.pathwise import ONE_STEP
+from mcfo.gradients.estimate import Accumulated, Backward, Reverse, differentiable_run
 from mcfo.gradients.registry import RULES
-from mcfo.gradients.rules import Lane, PathRule, Rule, Side, StepRule, is_local, with_gradient_of
+from mcfo.gradients.rules import ONE_STEP, Lane, PathRule, Rule, Side, StepRule, is_local, with_gradient_of
 from mcfo.gradients.score import FilterScore, ResamplingScore
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
@@ -151,7 +149,7 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
         )
     for rule in (one.rule for one in (objective.theta, objective.phi) if one is not None):
         _check_backward(objective.backward, rule, model)
-        if isinstance(rule, StepRule) and rule.thins_to is not None and not is_local(rule, model):
+        if isinstance(rule, StepRule) and rule.draws is not None and not is_local(rule, model):
             raise ValueError(
                 f"{type(rule).__name__} uses a few particles of each step, but {type(model).__name__} is not "
                 "Markov, so that gradients cross time. Leave out the draws."
@@ -241,4 +239,4 @@ def _are_one(objective: Objective) -> bool:
     """Whether phi's surrogate gives theta's gradient too. It does not with PIMH, where phi redraws accepted latents."""
     theta, phi = objective.theta, objective.phi
     is_one_step = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
-    return is_one_step and type(theta.rule) is FilterScore and theta.rule.thins_to is None
+    return is_one_step and type(theta.rule) is FilterScore and theta.rule.draws is None

@@ -1,14 +1,14 @@
 """Gradient rules: what each differentiates, and the classes that a rule of your own derives from."""
 
-from mcfo.gradients.pathwise import DReG as DReG
-from mcfo.gradients.pathwise import Pathwise as Pathwise
-from mcfo.gradients.pathwise import Reparameterized as Reparameterized
-from mcfo.gradients.pathwise import StickingTheLanding as StickingTheLanding
+from mcfo.gradients.rules import DReG as DReG
 from mcfo.gradients.rules import Flow as Flow
 from mcfo.gradients.rules import PathRule as PathRule
+from mcfo.gradients.rules import Pathwise as Pathwise
+from mcfo.gradients.rules import Reparameterized as Reparameterized
 from mcfo.gradients.rules import Rule as Rule
 from mcfo.gradients.rules import Step as Step
 from mcfo.gradients.rules import StepRule as StepRule
+from mcfo.gradients.rules import StickingTheLanding as StickingTheLanding
 from mcfo.gradients.score import FilterScore as FilterScore
 from mcfo.gradients.score import Fisher as Fisher
 from mcfo.gradients.score import InclusiveKL as InclusiveKL

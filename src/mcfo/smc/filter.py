@@ -16,7 +16,7 @@ from mcfo.smc.compatibility import (
     is_positive,
     whole_number,
 )
-from mcfo.smc.noise import step_keys
+from mcfo.smc.noise import step_randomness
 from mcfo.smc.resampling import Criterion, ESSBelow, Never, Resampling, Systematic
 from mcfo.smc.step import Outcome, take_step
 from mcfo.smc.step_scan import step_scan
@@ -103,7 +103,7 @@ def _one_step(
     sampler: SMC, model: Model, proposal: Proposal, state: State | None, frame: Frame, key: Key
 ) -> tuple[State, Record]:
     fit = check_fit(model, proposal, frame)
-    noise_shape = fit.initial if state is None else fit.step
-    keys = step_keys(key, frame)
-    outcome = take_step(sampler, model, proposal, state, frame, keys, noise_shape)
+    noise, dtype = (fit.initial, None) if state is None else (fit.step, state.log_weights.dtype)
+    randomness = step_randomness(sampler, noise, dtype, key, frame)
+    outcome = take_step(sampler, model, proposal, state, frame, randomness)
     return outcome.state, outcome.record

@@ -6,15 +6,15 @@ neighbors. All of it is arithmetic inside XLA: no callback, no loop over particl
 """
 
 import abc
+from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Int
+from jaxtyping import Array, Bool, Float, Int
 
-from mcfo import random
-from mcfo.smc.cumulative import Cumulative, Positions, count_type, cumulative_count
-from mcfo.smc.weights import effective_sample_size
+from mcfo.smc.noise import exponential, map_in_rounds, typed, uniform
+from mcfo.smc.weights import Cumulative, Positions, count_type, cumulative_count, effective_sample_size
 from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 
 _MOST_ROUNDING = 2**-10
@@ -32,39 +32,68 @@ class Resampling(eqx.Module):
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         """Ancestors in ascending order, for normalized log-weights."""
 
+    def numbers(self, particles: int, dtype: Any, *, key: Key) -> Any:
+        """What is random in one step, drawn before the weights are known; the key itself, unless a scheme says more.
 
-class Multinomial(Resampling):
+        A filter draws the numbers of many steps together. The numbers must not be reduced here: see `smc/noise`.
+        """
+        return key
+
+    def ancestors(self, log_weights: LogWeights, numbers: Any) -> Ancestors:
+        """The ancestors for these numbers."""
+        return self(log_weights, key=numbers)
+
+
+class _ByNumbers(Resampling):
+    """A scheme that says which random numbers it needs."""
+
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        particles, dtype = len(log_weights), log_weights.dtype
+        numbers = map_in_rounds(lambda key: self.numbers(particles, dtype, key=key), typed(key)[None])[0]
+        return self.ancestors(log_weights, numbers)
+
+
+class Multinomial(_ByNumbers):
     """Independent draws from the weights: the simplest distribution, and the largest variance."""
 
-    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+    def numbers(self, particles: int, dtype: Any, *, key: Key) -> Float[Array, " distances"]:
+        return exponential(key, (particles + 1,), dtype)
+
+    def ancestors(self, log_weights: LogWeights, numbers: Float[Array, " distances"]) -> Ancestors:
         particles = len(log_weights)
-        points = _ordered_points(particles, particles, log_weights.dtype, key=key)
-        return _cumulative(log_weights, particles).find(points)
+        return _cumulative(log_weights, particles).find(_ordered_points(numbers, particles))
 
 
-class Stratified(Resampling):
+class Stratified(_ByNumbers):
     """One draw in each of K equal strata of the cumulative weights. Kitagawa (1996)."""
 
-    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+    def numbers(self, particles: int, dtype: Any, *, key: Key) -> LogWeights:
+        return uniform(key, (particles,), dtype)
+
+    def ancestors(self, log_weights: LogWeights, numbers: LogWeights) -> Ancestors:
         particles = len(log_weights)
-        offsets = random.uniform(key, (particles,), log_weights.dtype)
         stratum, fraction = _cumulative(log_weights, particles).positions().split()
-        return _from_boundaries(stratum + (offsets[jnp.minimum(stratum, particles - 1)] < fraction))
+        return _from_boundaries(stratum + (numbers[jnp.minimum(stratum, particles - 1)] < fraction))
 
 
-class Systematic(Resampling):
+class Systematic(_ByNumbers):
     """One uniform number shifts an even grid over the cumulative weights: the cheapest, and usually the best."""
 
-    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
-        offset = random.uniform(key, (), log_weights.dtype)
+    def numbers(self, particles: int, dtype: Any, *, key: Key) -> Scalar:
+        return uniform(key, (), dtype)
+
+    def ancestors(self, log_weights: LogWeights, numbers: Scalar) -> Ancestors:
         whole, within = _cumulative(log_weights, len(log_weights)).positions()
-        return _from_boundaries(whole + jnp.ceil(within - offset).astype(jnp.int32))
+        return _from_boundaries(whole + jnp.ceil(within - numbers).astype(jnp.int32))
 
 
-class Residual(Resampling):
+class Residual(_ByNumbers):
     """floor(K W_i) certain copies of each particle; the others are drawn from what remains. Liu and Chen (1998)."""
 
-    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+    def numbers(self, particles: int, dtype: Any, *, key: Key) -> Float[Array, " distances"]:
+        return exponential(key, (particles + 1,), dtype)
+
+    def ancestors(self, log_weights: LogWeights, numbers: Float[Array, " distances"]) -> Ancestors:
         particles = len(log_weights)
         expected = particles * jnp.exp(log_weights)
         # K exp(-log K) rounds to just below one: a copy is whole up to rounding.
@@ -72,7 +101,7 @@ class Residual(Resampling):
         certain = jnp.floor(expected + rounding)
         drawn = jnp.maximum(particles - jnp.sum(certain.astype(jnp.int32)), 0)
         remainder = Cumulative.of(jnp.maximum(expected - certain, 0.0), drawn)
-        index = remainder.find(_ordered_points(particles, drawn, log_weights.dtype, key=key))
+        index = remainder.find(_ordered_points(numbers, drawn))
         extra = jnp.zeros(particles, jnp.int32).at[index].add(jnp.arange(particles) < drawn)
         return _from_boundaries(cumulative_count(certain.astype(jnp.int32) + extra))
 
@@ -123,7 +152,7 @@ def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array,
     cumulative = _cumulative(log_weights, _FINEST)
     # First a group, by an integer that resolves any number of them; then a particle of it.
     point = (jax.random.bits(jax.random.fold_in(key, _GROUP_TAG), (count,), "uint32") & (_FINEST - 1)).astype(jnp.int32)
-    uniforms = random.uniform(key, (count,), log_weights.dtype)
+    uniforms = jax.random.uniform(key, (count,), log_weights.dtype)
     return cumulative.find_in_group(cumulative.find_group(point, 0.0), uniforms)
 
 
@@ -133,7 +162,7 @@ def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[
     # Positions are in units of which each particle has about one, so that few draws from many particles are right too.
     spacing = -(-len(log_weights) // count)
     whole_offset = jax.random.randint(jax.random.fold_in(key, _GROUP_TAG), (), 0, spacing)
-    offset = random.uniform(key, (), log_weights.dtype)
+    offset = jax.random.uniform(key, (), log_weights.dtype)
     whole, within = _cumulative(log_weights, spacing * count).positions()
     units = whole - whole_offset + jnp.ceil(within - offset).astype(jnp.int32)
     return _from_boundaries(-(-units // spacing), count)
@@ -143,14 +172,13 @@ def _cumulative(log_weights: LogWeights, n: int) -> Cumulative:
     return Cumulative.of(jnp.exp(log_weights), n)
 
 
-def _ordered_points(count: int, n: int | Int[Array, ""], dtype, *, key: Key) -> Positions:
-    """n independent uniform points on a line from 0 to n, in ascending order, the first of `count`.
+def _ordered_points(distances: Float[Array, " distances"], n: int | Int[Array, ""]) -> Positions:
+    """n independent uniform points on a line from 0 to n, in ascending order: the first of as many as there can be.
 
     No sorting: distances between them are exponential variables, as shares of the sum of n + 1.
     """
-    distances = random.exponential(key, (count + 1,), dtype)
     # The last one apart: the others have the particles' number, which divides into blocks.
-    inner, last = jnp.where(jnp.arange(count) < n, distances[:-1], 0.0), distances[n]
+    inner, last = jnp.where(jnp.arange(len(distances) - 1) < n, distances[:-1], 0.0), distances[n]
     return Cumulative.of(inner, n, gap=n * (last / (jnp.sum(inner) + last))).positions()
 
 

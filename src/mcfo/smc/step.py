@@ -11,7 +11,7 @@ from mcfo.missing import impute, log_prob, observed_log_prob
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame
-from mcfo.smc.noise import Keys, NoiseShape, draw_noise, from_noise
+from mcfo.smc.noise import Randomness, from_noise
 from mcfo.smc.resampling import Criterion, Resampling
 from mcfo.smc.trace import Record, State, StepDraw
 from mcfo.smc.weights import effective_sample_size, normalize, uniform_log_weights
@@ -46,29 +46,15 @@ class Outcome(NamedTuple):
 
 
 def take_step(
-    sampler: Filter,
-    model: Model,
-    proposal: Proposal,
-    state: State | None,
-    frame: Frame,
-    keys: Keys,
-    noise_shape: NoiseShape | None,
-    noise: Any = None,
+    sampler: Filter, model: Model, proposal: Proposal, state: State | None, frame: Frame, randomness: Randomness
 ) -> Outcome:
-    """One step of K particles; from nothing to the first weighted particles where `state` is None.
-
-    **Arguments:**
-
-    - `noise_shape`: what noise the proposal wants at this step.
-    - `noise`: the noise, where it was drawn before: `draw_noise(noise_shape, ..., key=keys.noise)`.
-    """
-    particles = sampler.particles
-    noise = draw_noise(noise_shape, particles, key=keys.noise) if noise is None else noise
-    imputation = imputation_keys(model, frame, keys, particles)
+    """One step of K particles; from nothing to the first weighted particles where `state` is None."""
+    particles, noise = sampler.particles, randomness.noise
+    imputation = imputation_keys(model, frame, randomness.imputation, particles)
     if state is None:
         memory, ancestors, resampled = model.start(frame.inputs), jnp.arange(particles, dtype=jnp.int32), False
     else:
-        state, ancestors, resampled = _resample(sampler, state, frame, keys.resampling)
+        state, ancestors, resampled = _resample(sampler, state, frame, randomness.resampling)
         memory = state.memory
 
     def extend(memory: Memory, noise: Any, imputation: Key | None) -> tuple[Any, Scalar, Memory]:
@@ -98,7 +84,7 @@ def take_step(
     return Outcome(after, increment, draw)
 
 
-def _resample(sampler: Filter, state: State, frame: Frame, key: Key) -> tuple[State, Ancestors, Any]:
+def _resample(sampler: Filter, state: State, frame: Frame, numbers: Any) -> tuple[State, Ancestors, Any]:
     """The state with resampled histories and even weights, if the criterion asks for it."""
     themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
     wanted = sampler.criterion(state.log_weights)
@@ -106,7 +92,7 @@ def _resample(sampler: Filter, state: State, frame: Frame, key: Key) -> tuple[St
         return state, themselves, False
     if frame.present is not None:
         wanted = jnp.logical_and(wanted, frame.present)
-    ancestors = sampler.resampling(state.log_weights, key=key)
+    ancestors = sampler.resampling.ancestors(state.log_weights, numbers)
     log_weights = uniform_log_weights(sampler.particles, state.log_weights.dtype)
     if wanted is not True:
         ancestors = jnp.where(wanted, ancestors, themselves)
@@ -176,11 +162,11 @@ def imputed_observation(emission: Any, frame: Frame, imputation: Key) -> Observa
     return jax.lax.stop_gradient(impute(emission, frame.observation, frame.observed, key=imputation))
 
 
-def imputation_keys(model: Model, frame: Frame, keys: Keys, particles: int) -> Any:
+def imputation_keys(model: Model, frame: Frame, key: Key, particles: int) -> Any:
     """A key for each particle where its memory needs values that are missing; otherwise None."""
     if frame.observed is None or not model.imputes:
         return None
-    return jax.random.split(keys.imputation, particles)
+    return jax.random.split(key, particles)
 
 
 def weigh(carried: LogWeights, log_weights: LogWeights, frame: Frame) -> tuple[LogWeights, Scalar]:

@@ -14,7 +14,7 @@ from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import check_fit
-from mcfo.smc.noise import block_keys
+from mcfo.smc.noise import draw_randomness, step_randomness
 from mcfo.smc.step import Filter, Outcome, take_step
 from mcfo.smc.trace import State
 from mcfo.types import Key
@@ -44,19 +44,34 @@ def step_scan(
     """
     steps = frames(proposal, series)
     fit = check_fit(model, proposal, frame_at(steps, 0))
-    # All keys at once: hashing them one by one inside of the loop takes longer than the step of a small filter.
-    keys = block_keys(key, steps.series_id, steps.time)
-
-    def body(state: State, step: Any) -> tuple[State, Any]:
-        frame, own_keys, extra = step
-        outcome = take_step(sampler, model, proposal, state, frame, own_keys, fit.step)
-        return outcome.state, visit(state, outcome, frame, extra)
-
-    (frame, own_keys, extra), rest = split_first((steps, keys, extras))
-    outcome = take_step(sampler, model, proposal, None, frame, own_keys, fit.initial)
+    (frame, extra), rest = split_first((steps, extras))
+    outcome = take_step(sampler, model, proposal, None, frame, step_randomness(sampler, fit.initial, None, key, frame))
     first = visit(None, outcome, frame, extra)
-    state, others = jax.lax.scan(body, outcome.state, rest)
+    dtype = outcome.state.log_weights.dtype
+
+    def of_block(state: State, rows: Any) -> tuple[State, Any]:
+        # Not inside of the inner loop: to hash for one step at a time takes longer than the step of a small filter.
+        randomness = draw_randomness(sampler, fit.step, dtype, key, rows[0].series_id, rows[0].time)
+
+        def body(state: State, step: Any) -> tuple[State, Any]:
+            (frame, extra), own = step
+            outcome = take_step(sampler, model, proposal, state, frame, own)
+            return outcome.state, visit(state, outcome, frame, extra)
+
+        return jax.lax.scan(body, state, (rows, randomness))
+
+    numbers = sampler.particles * (1 if fit.step is None else fit.step.size)
+    state, others = scan_blocks(of_block, outcome.state, rest, size=_steps_at_once(numbers))
     return state, join_first(first, others)
+
+
+def _steps_at_once(numbers: int) -> int:
+    """How many steps draw their random numbers together, where each needs so many.
+
+    Eight steps make one draw large enough. Small steps take more, to go round the outer loop less often; few enough
+    for the caches, where `vmap` runs the filters of many series. At least two: see `map_in_rounds`.
+    """
+    return max(2, min(max(8, 2**13 // numbers), 2**17 // numbers))
 
 
 def split_first(tree: Any) -> tuple[Any, Any]:
@@ -64,9 +79,9 @@ def split_first(tree: Any) -> tuple[Any, Any]:
     return jax.tree.map(lambda array: array[0], tree), jax.tree.map(lambda array: array[1:], tree)
 
 
-def join_first(first: Any, others: Any) -> Any:
-    """The first step in front of the others."""
-    return jax.tree.map(lambda one, rest: jnp.concatenate([one[None], rest]), first, others)
+def join_first(first: Any, *others: Any) -> Any:
+    """The first step in front of the others, which may come in several blocks."""
+    return jax.tree.map(lambda one, *rest: jnp.concatenate([one[None], *rest]), first, *others)
 
 
 @eqx.filter_jit
@@ -115,9 +130,9 @@ def scan_blocks(
     **Returns:** the last carry and the outputs of all rows.
     """
     count = len(jax.tree.leaves(rows)[0])
-    if count == 0:
+    if count <= size:
         return of_block(carry, rows)
-    size = min(count, max(1, size))
+    size = max(1, size)
     # Rather blocks that leave no rest, if they are not much smaller: the rest compiles the block a second time.
     divisor = max(part for part in range(1, size + 1) if count % part == 0)
     size = divisor if 2 * divisor >= size else size

@@ -1,9 +1,29 @@
-"""Normalized log-weights, and the evidence increment, which is what normalizing removes."""
+"""Weights: normalized log-weights, the evidence increment, and cumulative sums that serve any number of particles.
 
+A float32 near one has a resolution of 2^-24. Cumulative weights that are kept as shares of the total therefore tell at
+most 2^24 places apart, and at K = 10^7 a quarter of the particles would own none. So sums are taken in two levels:
+within groups of about a thousand values, as shares of the group's sum, and over the groups, as whole numbers and
+fractions of particles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Bool, Float, Int, Real
 
 from mcfo.types import LogWeights, Scalar
+
+_RESOLUTION = 14
+"""A position is resolved to 2^-14 of a particle within a group of average weight."""
+_MOST_GROUPS = 2**14
+_FRACTION_BITS = 16
+"""Fractions of particles at the ends of groups are multiples of 2^-16: so many of them add up in an int32."""
+_BLOCKS = (*range(16, 33), *range(15, 7, -1))
+"""Sizes of the blocks in which sums are computed: the first that leaves no remainder, or else the first."""
 
 
 def normalize(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
@@ -43,3 +63,221 @@ def _sum(weights: Float[Array, " particles"], positive: Bool[Array, " particles"
 
 def uniform_log_weights(particles: int, dtype) -> Float[Array, " particles"]:
     return jnp.full(particles, -jnp.log(jnp.asarray(particles, dtype)), dtype)
+
+
+class Positions(NamedTuple):
+    """Points on a line, each at `whole + within`."""
+
+    whole: Int[Array, " size"]
+    within: Float[Array, " size"]
+
+    def split(self) -> tuple[Int[Array, " size"], Float[Array, " size"]]:
+        """The integer part and the fraction in [0, 1)."""
+        floor = jnp.floor(self.within)
+        return self.whole + floor.astype(jnp.int32), self.within - floor
+
+
+class Cumulative(NamedTuple):
+    """Cumulative sums of non-negative values, on a line from 0 to n.
+
+    They never decrease, they are constant exactly where a value is zero, and the last one is exactly n. Where the total
+    is zero or not finite they rise evenly. The second property keeps zero-weight particles from becoming ancestors by
+    rounding.
+
+    - `shares`: cumulative sums within each group, as shares of the group's sum: the last one is exactly one.
+    - `start`, `end`: where each group starts and ends. The end of one group is the start of the next.
+    - `length`: the distance between them.
+    - `size`: the number of values, without padding.
+    """
+
+    shares: Float[Array, "groups group"]
+    start: Positions
+    end: Positions
+    length: Float[Array, " groups"]
+    size: int
+
+    @classmethod
+    def of(cls, values: Float[Array, " size"], n: int | Int[Array, ""], gap: float | Scalar = 0.0) -> Cumulative:
+        """The cumulative sums of these values.
+
+        **Arguments:**
+
+        - `gap`: the line ends at n - `gap`.
+        """
+        size, dtype = len(values), values.dtype
+        groups, group = _group_shape(size, dtype)
+        table = jnp.pad(values, (0, groups * group - size)).reshape(groups, group)
+        zero = Positions(jnp.zeros(1, jnp.int32), jnp.zeros(1, dtype))
+        if groups == 1:
+            shares = _shares(table[0])[0][None]
+            start, end = zero, Positions(jnp.full(1, n, jnp.int32), jnp.full(1, -gap, dtype))
+        else:
+            shares, totals = jax.vmap(_shares)(table)
+            total = jnp.sum(totals)
+            divisible = (total > 0) & (total < jnp.inf)
+            counts = _counts((groups, group), size, dtype)
+            shares = jnp.where(divisible, shares, counts / counts[:, -1:])
+            end = _group_ends(jnp.where(divisible, totals, counts[:, -1]), n, gap)
+            start = Positions(*(jnp.concatenate([first, rest[:-1]]) for first, rest in zip(zero, end, strict=True)))
+        length = ((end.whole - start.whole).astype(dtype) - start.within) + end.within
+        return cls(shares, start, end, length, size)
+
+    def positions(self) -> Positions:
+        """The cumulative sum of each value."""
+        steps = (self.end.whole - self.start.whole).astype(self.length.dtype)
+        # The largest number that is not beyond the group's end: rounding must not lead there.
+        limit = steps + self.end.within
+        limit = jnp.where(limit - steps > self.end.within, jnp.nextafter(limit, jnp.zeros_like(limit)), limit)
+        inner = jnp.minimum(self.start.within[:, None] + self.length[:, None] * self.shares, limit[:, None])
+        at_end = self.shares >= 1
+        whole = jnp.where(at_end, self.end.whole[:, None], self.start.whole[:, None])
+        within = jnp.where(at_end, self.end.within[:, None], inner)
+        return Positions(whole.reshape(-1)[: self.size], within.reshape(-1)[: self.size])
+
+    def find(self, points: Positions) -> Int[Array, " points"]:
+        """The first index whose cumulative sum is beyond each point of the line."""
+        whole, fraction = points.split()
+        group = self.find_group(whole, fraction)
+        distance = (whole - self.start.whole[group]).astype(fraction.dtype) + (fraction - self.start.within[group])
+        length = self.length[group]
+        return self.find_in_group(group, distance / jnp.where(length > 0, length, 1.0))
+
+    def find_group(self, whole: Int[Array, " points"], fraction: Float[Array, " points"] | float) -> Int[Array, "..."]:
+        """The first group that ends beyond each point."""
+        ends = self.end
+        if len(ends.whole) == 1:
+            return jnp.zeros((), jnp.int32)
+
+        def beyond(group: Int[Array, " points"]) -> Bool[Array, " points"]:
+            return (ends.whole[group] > whole) | ((ends.whole[group] == whole) & (ends.within[group] > fraction))
+
+        return _first(beyond, jnp.zeros_like(whole), len(ends.whole))
+
+    def find_in_group(self, group: Int[Array, "..."], share: Float[Array, " points"]) -> Int[Array, " points"]:
+        """The first index of a group whose share of the group's sum is beyond these."""
+        size = self.shares.shape[1]
+        shares = self.shares.reshape(-1)
+        share = jnp.minimum(share, 1 - jnp.finfo(share.dtype).epsneg)
+        return _first(lambda index: shares[index] > share, jnp.broadcast_to(group * size, share.shape), size)
+
+
+def _first(
+    condition: Callable[[Int[Array, " points"]], Bool[Array, " points"]], low: Int[Array, " points"], size: int
+) -> Int[Array, " points"]:
+    """The first of `size` indices from `low` on where the condition holds, by bisection; the last if it never does."""
+
+    def halve(_, bounds: tuple[Int[Array, " points"], Int[Array, " points"]]):
+        low, high = bounds
+        middle = (low + high) // 2
+        holds = condition(middle)
+        return jnp.where(holds, low, middle + 1), jnp.where(holds, middle, high)
+
+    return jax.lax.fori_loop(0, (size - 1).bit_length(), halve, (low, low + (size - 1)))[1]
+
+
+def _group_shape(size: int, dtype) -> tuple[int, int]:
+    """The number of groups, and of values in each."""
+    least = -(-size // _MOST_GROUPS)
+    most = max(2 ** (jnp.finfo(dtype).nmant + 1 - _RESOLUTION), 2 * least)
+    if size <= most:
+        return 1, size
+    # XLA:CPU does not vectorize what is padded, and its matrix products prefer blocks of 16 (jaxlib 0.10).
+    divisors = [group for group in range(most, max(most // 8, least), -1) if size % group == 0]
+    whole_blocks = [group for group in divisors if group % _BLOCKS[0] == 0]
+    padded = _BLOCKS[0] * -(-size // (-(-size // most) * _BLOCKS[0]))
+    group = (whole_blocks or divisors or [padded])[0]
+    return -(-size // group), group
+
+
+def _group_ends(totals: Float[Array, " groups"], n: int | Int[Array, ""], gap: float | Scalar) -> Positions:
+    """Where on the line from 0 to n - gap each group ends. All sums are of integers, and exact."""
+    unit = jnp.asarray(2.0**-_FRACTION_BITS, totals.dtype)
+    expected = totals * (jnp.asarray(n - gap, totals.dtype) / jnp.sum(totals))
+    floor = jnp.floor(expected)
+    whole = jnp.cumsum(floor.astype(jnp.int32))
+    units = jnp.cumsum(jnp.round((expected - floor) / unit).astype(jnp.int32))
+    gap_units = jnp.round(gap / unit).astype(jnp.int32)
+
+    def spread(_, ends: tuple[Int[Array, " groups"], Int[Array, " groups"]]):
+        """What rounding has left over is spread in proportion. Equal ends stay equal, and the last becomes n - gap."""
+        whole, units = ends
+        missing = jnp.left_shift(n - whole[-1], _FRACTION_BITS) - units[-1] - gap_units
+        reached = whole + units * unit
+        ratio = reached / jnp.where(reached[-1] > 0, reached[-1], 1.0)
+        units = units + jnp.round(missing * ratio).astype(jnp.int32)
+        carry = jnp.right_shift(units, _FRACTION_BITS)
+        return whole + carry, units - jnp.left_shift(carry, _FRACTION_BITS)
+
+    # The second round changes nothing. XLA:CPU would compute all of this again for each particle unless it came out of
+    # a loop (jaxlib 0.10).
+    whole, units = jax.lax.fori_loop(0, 2, spread, (whole, units))
+    return Positions(whole, units * unit)
+
+
+def _shares(values: Float[Array, " size"]) -> tuple[Float[Array, " size"], Float[Array, ""]]:
+    """Cumulative sums of non-negative values divided by their total, and the total.
+
+    They never decrease, they are constant exactly where a value is zero, and the last one is one. They rise evenly
+    where the total is zero or not finite.
+
+    Sums within blocks are rounded to multiples of the smallest unit that can be added up without rounding, 2^-24 of the
+    total in float32. All further additions are then exact, in any order.
+    """
+    size = len(values)
+    table = _in_blocks(values)
+    within = jnp.matmul(table, _triangle(table), precision="highest")
+    total = jnp.sum(within[:, -1])
+    # As many units as add up exactly, less those that rounding may add.
+    finest = 2.0 ** (jnp.finfo(values.dtype).nmant + 1) - 2 * len(table) - 2
+    divisible = (total > 0) & (total < jnp.inf)
+    units = jnp.round(within * (finest / jnp.where(divisible, total, 1.0)))
+    units = jnp.where(divisible, units, _counts(table.shape, size, table.dtype))
+    starts = _starts(units[:, -1])
+    return ((starts[:, None] + units) / (starts[-1] + units[-1, -1])).reshape(-1)[:size], total
+
+
+def count_type(size: int) -> Any:
+    """The type in which counts up to `size` are added: float32, whose matrix products are faster, where it is exact."""
+    return jnp.float32 if size < 2**24 else jnp.int32
+
+
+def cumulative_count(counts: Real[Array, " size"], total: int | None = None) -> Int[Array, " size"]:
+    """Cumulative sums of counts that add up to at most `total`, by default their number."""
+    size = len(counts)
+    counts = counts.astype(count_type(size if total is None else total))
+    if counts.dtype == jnp.int32:
+        return jnp.cumsum(counts)
+    table = _in_blocks(counts)
+    within = jnp.matmul(table, _triangle(table), precision="highest")
+    return (_starts(within[:, -1])[:, None] + within).reshape(-1)[:size].astype(jnp.int32)
+
+
+def _starts(totals: Float[Array, " blocks"]) -> Float[Array, " blocks"]:
+    """The sum of the blocks before each one, of totals that add up without rounding."""
+    size = len(totals)
+    if size == 1:
+        return jnp.zeros_like(totals)
+    if size <= 4 * _BLOCKS[0]:
+        return totals @ jnp.triu(jnp.ones((size, size), totals.dtype), 1)
+    table = _in_blocks(totals)
+    before = jnp.matmul(table, _triangle(table, 1), precision="highest")
+    return (_starts(jnp.sum(table, axis=1))[:, None] + before).reshape(-1)[:size]
+
+
+def _in_blocks(values: Float[Array, " size"]) -> Float[Array, "blocks block"]:
+    # What is padded is not vectorized by XLA:CPU (jaxlib 0.10): rather blocks of an odd size.
+    block = next((block for block in _BLOCKS if len(values) % block == 0), _BLOCKS[0])
+    blocks = -(-len(values) // block)
+    return jnp.pad(values, (0, blocks * block - len(values))).reshape(blocks, block)
+
+
+def _counts(shape: tuple[int, ...], size: int, dtype) -> Float[Array, "blocks block"]:
+    """How many of `size` values are in each block up to each index."""
+    blocks, block = shape
+    left = size - block * jnp.arange(blocks)[:, None]
+    return jnp.minimum(jnp.arange(1, block + 1), left).astype(dtype)
+
+
+def _triangle(table: Float[Array, "blocks block"], above: int = 0) -> Float[Array, "block block"]:
+    size = table.shape[1]
+    return jnp.triu(jnp.ones((size, size), table.dtype), above)
