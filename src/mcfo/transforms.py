@@ -190,17 +190,19 @@ def read_transform(
 class Transformed(dist.Distribution):
     """The distribution of x where y = g(x) has the given one."""
 
-    support = dist.constraints.real
-
     def __init__(self, base: Any, transform: Transform):
         self.base, self.transform = base, transform
         super().__init__(batch_shape=base.batch_shape)
 
+    @property
+    def support(self) -> Any:
+        return dist.constraints.real
+
     def sample(self, key: Any, sample_shape: tuple[int, ...] = ()) -> Array:
         return self.transform.inverse(self.base.sample(key, sample_shape))
 
-    def log_prob(self, value: Array, intermediates: Any = None) -> Array:
-        value = value.astype(jnp.result_type(float))
+    def log_prob(self, value: Any, intermediates: Any = None) -> Array:
+        value = jnp.asarray(value, float)
         return self.base.log_prob(self.transform.forward(value)) + self.transform.log_jacobian(value)
 
     @property

@@ -11,11 +11,11 @@ from mcfo import Series, objectives, stack
 from mcfo.catalogue.linear import linear_gaussian, local_level, local_trend
 from mcfo.catalogue.registry import CATALOGUE, build
 from mcfo.gradients.rules import DEVICES
-from mcfo.kalman import kalman_smoother
+from mcfo.kalman import kalman_smoother, log_evidence
 from mcfo.learning.devices import build_mesh
 from mcfo.learning.parameters import Modules, split
 from mcfo.learning.step import State, build_chunk
-from mcfo.models import LinearGaussian
+from mcfo.models import LinearGaussian, structural
 from mcfo.proposals import AffineGaussian, LocallyOptimal
 from support.lowering import lapack_calls_in_loops
 
@@ -76,7 +76,8 @@ CASES = [
 @pytest.mark.parametrize(("name", "gaps", "inputs"), CASES)
 def test_catalogue(name, gaps, inputs):
     entry = CATALOGUE[name]
-    series = partly_observed(kind=KINDS.get(name, "real"), gaps=gaps, inputs=inputs)
+    columns = 1 if name == "structural" else COLUMNS
+    series = partly_observed(columns, kind=KINDS.get(name, "real"), gaps=gaps, inputs=inputs)
     start = build(name, series, OPTIONS.get(name, {}), gaps=gaps)
     assert not lapack_calls_in_loops(lower(start.model, start.proposal, start.fixed, series, entry.rules))
 
@@ -106,6 +107,12 @@ def test_full_covariances(proposal):
 def test_kalman_smoother():
     lowered = jax.jit(jax.vmap(lambda series: kalman_smoother(FULL, series))).lower(stack(partly_observed()))
     assert not lapack_calls_in_loops(lowered)
+
+
+def test_diffuse_likelihood():
+    model = structural(trend="local", season=4, ar=2)
+    score = jax.jit(jax.vmap(jax.grad(log_evidence), in_axes=(None, 0)))
+    assert not lapack_calls_in_loops(score.lower(model, stack(partly_observed(1))))
 
 
 @pytest.mark.parametrize("name", ["cholesky", "solve", "eigh"])

@@ -141,7 +141,11 @@ def check_structural(values: np.ndarray, options: Mapping[str, Any]) -> Impossib
         return Impossible.first(~whole, f"is no count, but the emission is {emission}. Choose another emission.")
     if name not in WORDS["transform"] or name == "none":
         return None
-    transform = _transform(name, None, None, Numbers(options["bounds"]) if "bounds" in options else None)
+    try:
+        bounds = Numbers(options["bounds"]) if "bounds" in options else None
+    except ValueError:
+        return None  # an option that cannot be read is refused when the model is built
+    transform = _transform(name, None, None, bounds)
     assert transform is not None
     low, high = transform.range
     wrong = (values <= low) | (values >= high)

@@ -102,6 +102,7 @@ def filter_frames(model: Model, frames: Frame) -> tuple[KalmanFilter, Law]:
         law, begun = carry
         form = form_at(frame.inputs)
         predicted = select(begun, predict(law, form), law)
+        assert frame.observed is not None
         filtered, updates = condition(predicted, form, frame.observation, frame.observed)
         log_density = jnp.sum(updates.log_density) + frame.context
         innovation = updates.innovation

@@ -9,7 +9,6 @@ from typing import Any
 
 from mcfo.errors import InputError, nearest
 from mcfo.models.autoregression import Autoregression
-from mcfo.models.base import Model
 from mcfo.models.components import Regression, Season, Trend
 from mcfo.models.emissions import (
     BinomialEmission,
@@ -112,7 +111,7 @@ class Sentence:
         """The number of inputs that have weights."""
         return self.inputs - (self.trials == "inputs")
 
-    def build(self) -> Model:
+    def build(self) -> GaussianStructural | EmittedStructural | VolatileStructural:
         """Return the model."""
         values = self.values
         parts: dict[str, Any] = {
@@ -148,7 +147,7 @@ class Sentence:
             level_scale=values.level if moves else None,
             slope=self.trend != "none",
             slope_scale=values.slope if self.trend in ("local", "smooth", "damped") else None,
-            damping=0.9 if self.trend == "damped" else None,
+            damping=0.98 if self.trend == "damped" else None,
         )
 
     def _seasons(self) -> tuple[Season, ...]:
@@ -204,7 +203,7 @@ def structural(
     irregular: bool = True,
     transform: Transform | str | None = None,
     values: Values | None = None,
-) -> Model:
+) -> GaussianStructural | EmittedStructural | VolatileStructural:
     """A structural model: a sum of components, seen through an emission. Harvey (1989).
 
     With a Gaussian emission it is linear and Gaussian, and its likelihood exact; otherwise it is for particles.
