@@ -33,7 +33,8 @@ def ratios(model, data, exact):
 def test_the_likelihood_is_the_exact_one(found):
     data, evaluation = found
     exact = sum(float(mcfo.kalman_filter(TRUTH, one).log_evidence) for one in data)
-    steps = sum(one.steps for one in data)
+    steps = sum(int(np.any(~np.isnan(one.values()), axis=-1).sum()) for one in data)
+    assert steps < sum(one.steps for one in data)
     np.testing.assert_allclose(evaluation.exact_nll_per_step, -exact / steps, rtol=1e-12)
     assert_mean(ratios(TRUTH, data, exact), 1.0)
     wrong = eqx.tree_at(lambda m: m.emission_matrix, TRUTH, TRUTH.emission_matrix * 1.2)

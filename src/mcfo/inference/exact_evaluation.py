@@ -28,7 +28,9 @@ def exact_evaluation(model: Model, buckets: Buckets) -> Evaluation:
             log_evidence, count = log_evidence + own, count + 1
             collapsed += not math.isfinite(own)
             errors = laws.predicted.means()[: len(series.values())] - series.values()
-            squared, values = squared + float(np.nansum(errors**2)), values + int(np.sum(~np.isnan(errors)))
+            with np.errstate(over="ignore"):
+                squared += float(np.nansum(errors**2))
+            values += int(np.sum(~np.isnan(errors)))
     steps = sum(map(count_observed_steps, buckets))
     return Evaluation(
         log_evidence=log_evidence,
@@ -36,7 +38,7 @@ def exact_evaluation(model: Model, buckets: Buckets) -> Evaluation:
         ess=None,
         ess_min=None,
         particles=None,
-        prediction_rmse=math.sqrt(squared / values) if values and not collapsed else None,
+        prediction_rmse=math.sqrt(squared / values) if values and not collapsed and math.isfinite(squared) else None,
         series=count,
         steps=steps,
         collapsed=collapsed,

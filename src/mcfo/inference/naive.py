@@ -43,9 +43,10 @@ def naive_rolling(values: np.ndarray, origins: np.ndarray, horizon: int, season:
         early = errors[: max(first - ahead, 0), ahead]
         enough = np.sum(~np.isnan(early), axis=0) >= LEAST_ERRORS
         variance = np.where(enough, _mean_square(early), _mean_square(errors[:, ahead]))
-        covariance[:, ahead] = np.diag(variance)
-    scale = np.diagonal(covariance, axis1=-2, axis2=-1)
-    laws = ObservationLaws(np.nan_to_num(mean), np.nan_to_num(covariance), ~np.isnan(mean) & (scale > 0), None)
+        covariance[:, ahead][:, range(size), range(size)] = variance
+    variance = np.diagonal(covariance, axis1=-2, axis2=-1)
+    proper = ~np.isnan(mean) & (variance > 0) & np.isfinite(variance)
+    laws = ObservationLaws(np.nan_to_num(mean), np.where(np.isfinite(covariance), covariance, 0.0), proper, None)
     asked = origins[:, None, None]
     target = np.where(asked & laws.proper, target, np.nan)
     log_score = laws.log_density(target)
@@ -69,4 +70,5 @@ def _last_of_phase(values: np.ndarray, season: int) -> np.ndarray:
 
 def _mean_square(errors: np.ndarray) -> np.ndarray:
     known = ~np.isnan(errors)
-    return np.sum(np.where(known, errors, 0.0) ** 2, axis=0) / np.maximum(known.sum(axis=0), 1)
+    with np.errstate(over="ignore"):
+        return np.sum(np.where(known, errors, 0.0) ** 2, axis=0) / np.maximum(known.sum(axis=0), 1)

@@ -67,7 +67,8 @@ class ObservationLaws(NamedTuple):
         factor = np.linalg.cholesky(np.where(usable[..., None, None], covariance, np.eye(values.shape[-1])))
         whitened = np.linalg.solve(factor, residual[..., None])[..., 0]
         log_determinant = np.sum(np.log(np.diagonal(factor, axis1=-2, axis2=-1)), axis=-1)
-        log_density = -0.5 * np.sum(whitened**2, axis=-1) - log_determinant
+        with np.errstate(over="ignore"):  # of a value so absurd that its density is zero
+            log_density = -0.5 * np.sum(whitened**2, axis=-1) - log_determinant
         log_density = log_density - 0.5 * np.log(2 * np.pi) * known.sum(axis=-1)
         if self.transform is not None:
             slopes = applied(self.transform.log_jacobian, np.where(known, values, 1.0))
@@ -82,7 +83,8 @@ class ObservationLaws(NamedTuple):
         """E|X - x| - E|X - X'| / 2 for each dimension. Closed form for a Gaussian: Gneiting et al. (2005)."""
         u = self._standard(values)
         if self.transform is None:
-            density = np.exp(-0.5 * u**2) / np.sqrt(2 * np.pi)
+            with np.errstate(over="ignore"):
+                density = np.exp(-0.5 * u**2) / np.sqrt(2 * np.pi)
             return self.scale * (u * (2 * ndtr(u) - 1) + 2 * density - 1 / np.sqrt(np.pi))
         # E|X - x| = x (2 F(x) - 1) + E[X] - 2 E[X; X < x], and E|X - X'| / 2 = E[X (2 F(X) - 1)].
         lower = self._integral(lambda x, _: x, np.clip(u, -_REACH, _REACH))
