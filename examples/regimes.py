@@ -6,6 +6,7 @@ Needs statsmodels, which has the series and another filter of the same model: pi
 """
 
 import sys
+from typing import Any
 
 import matplotlib
 
@@ -20,7 +21,7 @@ import mcfo
 
 def growth() -> tuple[np.ndarray, np.ndarray]:
     """Quarterly growth of real GDP in per cent a year, and the time of each quarter in years."""
-    table = sm.datasets.macrodata.load_pandas().data
+    table: Any = sm.datasets.macrodata.load_pandas().data
     return 400 * np.diff(np.log(table["realgdp"])), (table["year"] + (table["quarter"] - 1) / 4).to_numpy()[1:]
 
 
@@ -61,7 +62,7 @@ def _draw(figure: str, values: np.ndarray, years: np.ndarray, probability: np.nd
     axes[1].fill_between(years, probability, color="#08519c", alpha=0.3, lw=0, label="probability given all quarters")
     axes[1].step(years, np.asarray(path), where="mid", color="#d94801", lw=0.9, label="most probable path")
     axes[1].set(ylabel="turbulent regime", ylim=(-0.02, 1.02))
-    axes[1].legend(frameon=False, fontsize=8, loc="upper right")
+    axes[1].legend(frameon=False, fontsize=8, loc=(0.48, 0.4))
     for axis in axes:
         axis.spines[["top", "right"]].set_visible(False)
         axis.margins(x=0.01)

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, Int
 
 from mcfo.missing import log_prob, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
-from mcfo.series import Frame, Series
+from mcfo.series import Series
 from mcfo.types import Inputs, Scalar
 
 
@@ -90,7 +90,7 @@ def _trellis(model: Model, series: Series) -> Trellis:
     start, later = (jax.tree.map(lambda array, part=part: array[part], frames) for part in (0, slice(1, None)))
     _check_emission(model, states, start.inputs)
 
-    def log_likelihoods(frame: Frame) -> Array:
+    def log_likelihoods(frame: Any) -> Array:
         def of_state(state: Int[Array, ""]) -> Scalar:
             emission = model.emission(None, state, frame.inputs)
             return observed_log_prob(emission, frame.observation, frame.observed)

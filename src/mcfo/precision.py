@@ -30,6 +30,13 @@ def in_float64(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return wrapped
 
 
+def settled(tree: _Tree) -> _Tree:
+    """Return a tree whose numpy arrays are JAX's where the session is in float64; elsewhere they stay, unrounded."""
+    if not jax.config.jax_enable_x64:
+        return tree
+    return jax.tree.map(lambda leaf: jax.device_put(leaf) if isinstance(leaf, np.ndarray) else leaf, tree)
+
+
 def widened(tree: _Tree) -> _Tree:
     """Return a tree with its arrays on the host, the real ones in float64; keys and what is no array stay."""
 

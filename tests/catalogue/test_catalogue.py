@@ -26,6 +26,7 @@ REAL = [
 ]
 COUNTS = [Series.from_values([[0, 0], [4, 0]]), Series.from_values([[np.nan, 0.0], [5.0, 0.0]], series_id=1)]
 OF_ZEROS_AND_ONES = ("vrnn", "srnn")
+OF_ONE_COLUMN = ("structural",)
 MEAN, VARIANCE = np.array([3.0, 20.0]), np.array([14 / 3, 200 / 3])
 
 
@@ -41,7 +42,11 @@ def test_every_entry_fits_its_data(name, x64):
         first, second = (
             ([[0, 0], [1, 0], [1, 1]], [[0, 1]]) if name in OF_ZEROS_AND_ONES else ([[0, 0], [4, 0], [1, 2]], [[1, 3]])
         )
-        series_list = [Series.from_values(first), Series.from_values(second, series_id=1)]
+        columns = slice(0, 1 if name in OF_ONE_COLUMN else 2)
+        series_list = [
+            Series.from_values(np.array(values)[:, columns], series_id=number)
+            for number, values in enumerate((first, second))
+        ]
         start = build(name, series_list, {})
         frame = frame_at(frames(start.proposal, series_list[0]), 0)
         check_fit(start.model, start.proposal, frame)

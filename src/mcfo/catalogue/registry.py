@@ -121,7 +121,7 @@ CATALOGUE: dict[str, Entry] = {
             "center": "of the Box-Cox transform; by default the geometric mean of the data",
             "bounds": "range of the logit; by default 0,1",
         },
-        "bootstrap",
+        "Gaussian, at the mode of the next step; bootstrap for stochastic volatility",
         inputs=True,
         check=check_structural,
         example=example,

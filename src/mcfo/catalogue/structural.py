@@ -13,9 +13,10 @@ from mcfo.catalogue.from_data import Impossible, Start, observed
 from mcfo.catalogue.linear import check_moving
 from mcfo.catalogue.structural_start import initial_values
 from mcfo.errors import InputError
-from mcfo.models.structural_model import GaussianStructural
+from mcfo.models.structural_model import GaussianStructural, VolatileStructural
 from mcfo.models.structural_words import COUNTS, WORDS, Sentence
 from mcfo.proposals.base import Bootstrap
+from mcfo.proposals.linearized import Linearized
 from mcfo.series import Series
 from mcfo.transforms import Transform, read_transform
 
@@ -123,7 +124,10 @@ def structural_model(
         fixed.append("model.initial_state")
     if power is not None:
         fixed.append("model.transform.power" if emission != "student" else "model.observation.transform.power")
-    return Start(model, Bootstrap(), tuple(fixed), decided)
+    if isinstance(model, VolatileStructural) or not irregular:
+        return Start(model, Bootstrap(), tuple(fixed), decided)
+    # The proposal's copy of the model says what is seen of a signal; the prior is the one that is learned.
+    return Start(model, Linearized(model), (*fixed, "proposal.model"), decided)
 
 
 def check_structural(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:

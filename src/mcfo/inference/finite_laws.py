@@ -88,8 +88,8 @@ class MixtureLaws(NamedTuple):
 
 
 @in_float64
-def _mapped(function: Any, model: Model, rows: list[np.ndarray], inputs: np.ndarray | None) -> Array:
-    def one(model: Model, rows: list[Array], inputs: Any) -> Array:
+def _mapped(function: Any, model: Model, rows: list[Any], inputs: np.ndarray | None) -> Any:
+    def one(model: Model, rows: list[Any], inputs: Any) -> Array:
         log_states, *beside = rows
         now = None if inputs is None else inputs[0]
         emissions = _emissions(model, now)
@@ -124,7 +124,7 @@ def filtered(model: Model, series: Series) -> tuple[np.ndarray, MixtureLaws, np.
 
 
 @in_float64
-def _filtered(model: Model, series: Series) -> tuple[Array, Array, Array]:
+def _filtered(model: Model, series: Series) -> tuple[Any, Any, Any]:
     result = forward_filter(model, series)
     return result.log_predicted, result.log_filtered, result.log_evidences
 
@@ -166,7 +166,7 @@ def smooth_arrays(
 
 
 @in_float64
-def _smoothed(model: Model, series: Series) -> tuple[Array, Array]:
+def _smoothed(model: Model, series: Series) -> tuple[Any, Any]:
     result = forward_backward(model, series)
     return result.log_states, result.log_pairs
 
@@ -190,7 +190,7 @@ def forecast_arrays(
 
 
 @in_float64
-def _ahead(model: Model, log_states: np.ndarray, steps: int, inputs: Any) -> Array:
+def _ahead(model: Model, log_states: Any, steps: int, inputs: Any) -> Any:
     return predictive_from(model, jnp.asarray(log_states), steps, inputs).log_states
 
 
@@ -212,7 +212,7 @@ def rolling(model: Model, series: Series, horizon: int) -> tuple[MixtureLaws, np
 
 @in_float64
 @eqx.filter_jit
-def _further(model: Model, log_states: Array, steps: int, inputs: Any) -> Array:
+def _further(model: Model, log_states: Array, steps: int, inputs: Any) -> Any:
     return jax.vmap(lambda now, inputs: predictive_from(model, now, steps, inputs).log_states)(log_states, inputs)
 
 
@@ -220,8 +220,8 @@ def _state_arrays(
     probabilities: np.ndarray, laws: MixtureLaws, log_evidences: np.ndarray, levels: Sequence[float]
 ) -> dict[str, np.ndarray]:
     # The quantiles of an indicator: zero up to the probability that it is zero.
-    levels = np.asarray(levels, np.float64)
-    indicators = (levels[None, :, None] > 1 - probabilities[:, None]).astype(float)
+    at = np.asarray(levels, np.float64)[None, :, None]
+    indicators = (at > 1 - probabilities[:, None]).astype(float)
     return {
         "latent_mean": probabilities,
         "latent_quantiles": indicators,
@@ -234,14 +234,14 @@ def _state_arrays(
 
 
 @in_float64
-def _drawn_states(log_states: np.ndarray, draws: int, key: Key) -> Array:
+def _drawn_states(log_states: np.ndarray, draws: int, key: Key) -> Any:
     shape = (len(log_states), draws)
     return jax.random.categorical(key, jnp.asarray(log_states)[:, None], shape=shape).astype(jnp.int32)
 
 
 @in_float64
 @eqx.filter_jit
-def _drawn_paths(log_first: Array, log_pairs: Array, draws: int, key: Key) -> Array:
+def _drawn_paths(log_first: Array, log_pairs: Array, draws: int, key: Key) -> Any:
     """Draw paths of states from the smoothing distribution, (steps, draws)."""
     of_first, of_rest = jax.random.split(key)
     first = jax.random.categorical(of_first, log_first, shape=(draws,))
@@ -257,7 +257,7 @@ def _drawn_paths(log_first: Array, log_pairs: Array, draws: int, key: Key) -> Ar
 
 @in_float64
 @eqx.filter_jit
-def _simulated_states(model: Model, log_last: Array, steps: int, inputs: Any, draws: int, key: Key) -> Array:
+def _simulated_states(model: Model, log_last: Array, steps: int, inputs: Any, draws: int, key: Key) -> Any:
     of_first, of_rest = jax.random.split(key)
     last = jax.random.categorical(of_first, jnp.asarray(log_last), shape=(draws,)).astype(jnp.int32)
 
@@ -272,7 +272,7 @@ def _simulated_states(model: Model, log_last: Array, steps: int, inputs: Any, dr
 
 @in_float64
 @eqx.filter_jit
-def _drawn_values(model: Model, states: Array, inputs: Any, key: Key) -> Array:
+def _drawn_values(model: Model, states: Array, inputs: Any, key: Key) -> Any:
     """Draw x_t in each drawn state, (steps, draws, dimensions)."""
     keys = jax.random.split(key, states.shape)
 

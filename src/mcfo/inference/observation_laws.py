@@ -24,7 +24,7 @@ _NODES = 96
 
 
 @in_float64
-def applied(function: Callable[[Any], Any], values: np.ndarray) -> np.ndarray:
+def applied(function: Callable[[Any], Any], values: np.ndarray) -> Any:
     """Apply a function of JAX arrays in float64."""
     return function(jnp.asarray(values))
 

@@ -27,6 +27,7 @@ _DISTRIBUTIONS = (
     "dynamics",
     "transition_mean",
     "emission_mean",
+    "emit",
     "observation_transform",
 )
 

@@ -23,7 +23,7 @@ from mcfo.learning.run_folder import RunFolder, build_config
 from mcfo.learning.settings import Settings
 from mcfo.learning.standardization import coordinate_units, standardize
 from mcfo.models.base import Model
-from mcfo.precision import in_float64, widened
+from mcfo.precision import in_float64, settled, widened
 from mcfo.series import Series
 
 STARTS = 8
@@ -141,8 +141,8 @@ class ExactRun:
         evaluated = self.data if self.validation is None else self.validation
         seeds = []
         for seed, (point, convergence) in zip(self.settings.seeds, found, strict=True):
-            model = _canonical(self._standard.restored(search.at_point(self._problem, point)))
-            proposal = self.modules.proposal.following(model)
+            model = settled(_canonical(self._standard.restored(search.at_point(self._problem, point))))
+            proposal = settled(self.modules.proposal.following(model))
             evaluation = exact_evaluation(model, evaluated)
             seeds.append(SeedFit(seed, model, proposal, evaluation, 0, None, convergence))
         ended = all(convergence.converged for _, convergence in found)

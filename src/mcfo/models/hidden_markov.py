@@ -141,17 +141,23 @@ class Categories(dist.CategoricalLogits):
         return super().log_prob(jnp.asarray(value).astype(jnp.int32))
 
     def cdf(self, value: Any) -> Any:
-        codes = jnp.arange(self.logits.shape[-1])
-        return jnp.sum(jnp.where(codes <= jnp.asarray(value)[..., None], self.probs, 0.0), axis=-1)
+        probabilities, codes = self._table()
+        return jnp.sum(jnp.where(codes <= jnp.asarray(value)[..., None], probabilities, 0.0), axis=-1)
 
     @property
     def mean(self) -> Any:
-        return jnp.sum(jnp.arange(self.logits.shape[-1]) * self.probs, axis=-1)
+        probabilities, codes = self._table()
+        return probabilities @ codes
 
     @property
     def variance(self) -> Any:
-        codes = jnp.arange(self.logits.shape[-1])
-        return jnp.sum((codes - self.mean[..., None]) ** 2 * self.probs, axis=-1)
+        probabilities, codes = self._table()
+        return jnp.sum((codes - self.mean[..., None]) ** 2 * probabilities, axis=-1)
+
+    def _table(self) -> tuple[Array, Array]:
+        logits: Any = self.logits
+        probabilities = jax.nn.softmax(logits, axis=-1)
+        return probabilities, jnp.arange(probabilities.shape[-1], dtype=probabilities.dtype)
 
 
 class HiddenMarkov(MarkovModel):

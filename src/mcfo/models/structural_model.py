@@ -221,7 +221,10 @@ class GaussianStructural(_Structural):
         return self.transform
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
-        signal = self.signal(self.state(memory, latent), inputs)[None]
+        return self.emit(self.signal(self.state(memory, latent), inputs)[None], inputs)
+
+    def emit(self, signal: Float[Array, " one"], inputs: Inputs) -> Distribution:
+        """Return p(x_t | c_t · s_t)."""
         scale = 0.0 if self.irregular_scale is None else self.irregular_scale
         return in_unit(dist.Normal(signal, scale), self.transform)
 
@@ -264,7 +267,11 @@ class EmittedStructural(_Structural):
         self.observation = observation
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
-        return self.observation.distribution(self.signal(self.state(memory, latent), inputs)[None], inputs)
+        return self.emit(self.signal(self.state(memory, latent), inputs)[None], inputs)
+
+    def emit(self, signal: Float[Array, " one"], inputs: Inputs) -> Distribution:
+        """Return p(x_t | c_t · s_t)."""
+        return self.observation.distribution(signal, inputs)
 
 
 class VolatileStructural(_Structural):

@@ -6,4 +6,5 @@ from mcfo.proposals.base import Bootstrap as Bootstrap
 from mcfo.proposals.base import Proposal as Proposal
 from mcfo.proposals.gaussian import AffineGaussian as AffineGaussian
 from mcfo.proposals.gaussian import LocallyOptimal as LocallyOptimal
+from mcfo.proposals.linearized import Linearized as Linearized
 from mcfo.proposals.regimes import OptimalRegimes as OptimalRegimes
