@@ -150,7 +150,7 @@ def summarize(scores: Scores, particles: int, exact_nll: float | None, *, predic
 
 def has_predictions(model: Model, batch: Series) -> bool:
     """Whether emissions have a mean of the right shape to predict with."""
-    inputs = None if batch.inputs is None else batch.inputs[0, 0]
+    inputs = None if batch.inputs is None else jnp.asarray(batch.inputs[0, 0])
 
     def mean(model: Model) -> Any:
         memory = model.start(inputs)
