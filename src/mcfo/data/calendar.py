@@ -101,9 +101,9 @@ class Calendar(NamedTuple):
 def _part(part: str, moments: np.ndarray, frequency: Frequency) -> np.ndarray:
     """One column for each level of a part but the last."""
     if part.startswith("month"):
-        if frequency.unit == "month" and frequency.count > 1:
+        if frequency.unit == "month" and frequency.size > 1:
             raise InputError(
-                f"The calendar input {part!r} needs steps of a month or less, but these have {frequency.count:g} "
+                f"The calendar input {part!r} needs steps of a month or less, but these have {frequency.size:g} "
                 "months. Leave it out; a season does the same."
             )
         counts = np.eye(12)[moments.astype("datetime64[M]").astype(int) % 12]
@@ -132,10 +132,10 @@ def _days(moments: np.ndarray, frequency: Frequency) -> tuple[np.ndarray, np.nda
     """
     days = moments.astype("datetime64[D]")
     if frequency.unit == "month":
-        months, count = days.astype("datetime64[M]"), np.timedelta64(int(frequency.count), "M")
+        months, count = days.astype("datetime64[M]"), np.timedelta64(int(frequency.size), "M")
         end = months + (np.timedelta64(1, "M") if frequency.month_end else count)
         return (end - count).astype("datetime64[D]"), end.astype("datetime64[D]")
-    whole = max(1, round(frequency.count / _DAY)) if frequency.unit == "second" else 1
+    whole = max(1, round(frequency.size / _DAY)) if frequency.unit == "second" else 1
     return days, days + np.timedelta64(whole, "D")
 
 

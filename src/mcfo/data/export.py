@@ -32,7 +32,7 @@ def to_frame(dataset: Any, statistic: str | float | None = None, *, shape: str |
     - `shape`: "wide" (an index of times; of series and times if there are several series), "long" (columns of series
       and times) or "panel" (an index of series and times) instead of the data's own.
     """
-    form = FrameForm.from_json(dataset.attrs["frame"]) if "frame" in dataset.attrs else FrameForm(index=["time"])
+    form = FrameForm.from_json(dataset.attrs["frame"]) if "frame" in dataset.attrs else FrameForm(levels=["time"])
     if shape is not None and shape not in _SHAPES:
         raise InputError(f"There is no shape {shape!r} of a data frame. {nearest(shape, _SHAPES)}")
     form = form if shape is None else form.reshaped(shape)

@@ -18,7 +18,7 @@ class FrameForm(NamedTuple):
     - `shape`: "series", "wide" (times in the index or in a column), "long" (series in a column) or "panel" (an index of
       two levels, series and time).
     - `columns`: those that were read, in their order: label, role (value, input, series, time) and dtype.
-    - `index`: the names of the index's levels.
+    - `levels`: the names of the index's levels.
     - `kind`: what times are: datetime, period, timedelta, number, text or none.
     - `frequency`: pandas' alias, if there is one; `fixed` says that the index had it as an attribute.
     - `zone`: the time zone; `wall` says that times are those on the wall there, otherwise UTC.
@@ -26,7 +26,7 @@ class FrameForm(NamedTuple):
 
     shape: str = "wide"
     columns: list[list[Any]] = []  # noqa: RUF012
-    index: list[Any] = [None]  # noqa: RUF012
+    levels: list[Any] = [None]  # noqa: RUF012
     kind: str = "none"
     time_dtype: str = ""
     series_dtype: str = ""
@@ -54,7 +54,7 @@ class FrameForm(NamedTuple):
         if shape == "long":
             named = [[series or "series", "series", ""], [time or "time", "time", ""]]
             return self._replace(shape=shape, columns=[*named, *values])
-        return self._replace(shape=shape, columns=values, index=[time] if shape == "wide" else [series, time])
+        return self._replace(shape=shape, columns=values, levels=[time] if shape == "wide" else [series, time])
 
     def label(self, role: str, default: str) -> Any:
         """Return the label of the column or the level that has this role."""
@@ -62,8 +62,8 @@ class FrameForm(NamedTuple):
         if found:
             return found[0]
         if self.shape == "panel":
-            return self.index[0 if role == "series" else 1]
-        return self.index[0] if role == "time" and self.shape != "long" else default
+            return self.levels[0 if role == "series" else 1]
+        return self.levels[0] if role == "time" and self.shape != "long" else default
 
 
 def build_frame(
@@ -107,7 +107,7 @@ def build_frame(
     elif in_column and form.shape == "wide":
         body.insert(0, time_label, time)
     else:
-        body.index = _with_frequency(time, form, starts is not None).rename(form.index[0])
+        body.index = _with_frequency(time, form, starts is not None).rename(form.levels[0])
     return body
 
 
@@ -125,7 +125,7 @@ def restore_frame(
     for name in blocks[0]:
         label, dtype = named[name]
         # A step that was absent has no value, and no whole number says so.
-        if not frame[label].isna().any() or dtype.startswith(("float", "Float", "Int", "UInt")):
+        if not bool(frame[label].isna().to_numpy().any()) or dtype.startswith(("float", "Float", "Int", "UInt")):
             frame[label] = frame[label].astype(dtype)
     if form.shape == "series":
         return frame.iloc[:, 0]
@@ -164,7 +164,8 @@ def _time_index(form: FrameForm, moments: np.ndarray) -> Any:
     if form.kind == "period":
         return index.to_period(form.frequency)
     if form.kind == "text" and form.frequency:
-        return pd.Index(np.datetime_as_string(moments, unit=form.frequency, casting="unsafe")).astype(form.time_dtype)
+        days = np.datetime_as_string(moments.astype(f"datetime64[{form.frequency}]"))
+        return pd.Index(days).astype(form.time_dtype)
     if form.kind == "datetime":
         if form.zone is not None:
             wall = {"ambiguous": False, "nonexistent": "shift_forward"}

@@ -76,7 +76,7 @@ def read_frame(data: Any, wanted: RequestedColumns) -> tuple[RawSeries, FrameFor
     form = form._replace(
         shape=shape,
         columns=_described(frame, names, layout),
-        index=[None if name is None else str(name) for name in frame.index.names],
+        levels=[None if name is None else str(name) for name in frame.index.names],
         series_dtype="" if owners is None else str(owners.dtype),
         **(_about_times(pd.Index(times[0]), raw, bool(sides)) if len(times) == 1 and raw.times is not None else {}),
     )
@@ -160,8 +160,8 @@ def _alias(raw: RawSeries) -> str | None:
     moments = [moments_of(*both) for both in zip(raw.times, raw.spans, strict=True)]
     frequency, first = find_grid(moments).frequency, moments[0][0].astype(object)
     end = frequency.month_end
-    if frequency.unit == "month" and (end or first.day == 1) and frequency.count in (1, 3, 12):
-        letter = {1: "M", 3: "Q", 12: "Y"}[int(frequency.count)]
+    if frequency.unit == "month" and (end or first.day == 1) and frequency.size in (1, 3, 12):
+        letter = {1: "M", 3: "Q", 12: "Y"}[int(frequency.size)]
         return f"{letter}{'E' if end else 'S'}" + ("" if letter == "M" else f"-{first.strftime('%b').upper()}")
     if frequency.name == "week":
         return f"W-{first.strftime('%a').upper()}"

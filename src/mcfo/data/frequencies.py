@@ -27,14 +27,14 @@ _YEARS = (1000, 3000)
 
 
 class Frequency(NamedTuple):
-    """The distance between two steps: `count` times the `unit`, which is month, working day, second or number.
+    """The distance between two steps: `size` times the `unit`, which is month, working day, second or number.
 
     - `month_end`: the days are the last ones of their months.
     - `years`: the numbers are years, also with decimals (1949.083).
     """
 
     unit: str
-    count: float
+    size: float
     month_end: bool = False
     years: bool = False
 
@@ -42,25 +42,25 @@ class Frequency(NamedTuple):
     def name(self) -> str:
         """One of the common frequencies by its name: year, quarter, month, week, day, ...; empty for others."""
         if not self.years:
-            return _NAMES.get((self.unit, self.count), "")
+            return _NAMES.get((self.unit, self.size), "")
         steps = {1: "year", 4: "quarter", 12: "month"}
         # Decimal years are often rounded: 1949.08.
-        return next((name for n, name in steps.items() if abs(self.count * n - 1) < 0.1), "")
+        return next((name for n, name in steps.items() if abs(self.size * n - 1) < 0.1), "")
 
     def after(self, last: Any, steps: int) -> np.ndarray:
         """Return the times of the next steps after a date or a number."""
         ahead = np.arange(1, steps + 1)
         if self.unit == "number":
-            return last + ahead * self.count
+            return last + ahead * self.size
         moment = np.asarray(last, "datetime64[us]")
         if self.unit == "second":
-            return moment + np.round(ahead * self.count * 1e6).astype("timedelta64[us]")
+            return moment + np.round(ahead * self.size * 1e6).astype("timedelta64[us]")
         day = moment.astype("datetime64[D]")
         clock = moment - day
         if self.unit == "working day":
             return np.busday_offset(day, ahead, roll="backward").astype("datetime64[us]") + clock
         month = day.astype("datetime64[M]")
-        months = month + (ahead * int(self.count)).astype("timedelta64[M]")
+        months = month + (ahead * int(self.size)).astype("timedelta64[M]")
         ends = _month_ends(months)
         first = months.astype("datetime64[D]")
         days = ends if self.month_end else np.minimum(first + (day - month.astype("datetime64[D]")), ends)

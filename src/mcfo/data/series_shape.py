@@ -156,7 +156,7 @@ def _two_levels(values: np.ndarray) -> bool:
     """
     if len(values) < 60:
         return False
-    centers = np.quantile(values, (0.1, 0.9))
+    centers, upper = np.quantile(values, (0.1, 0.9)), np.zeros(len(values), bool)
     for _ in range(50):
         upper = np.abs(values - centers[1]) < np.abs(values - centers[0])
         if upper.all() or not upper.any():

@@ -121,7 +121,7 @@ def _nested_sums(columns: np.ndarray, period: float | None, phase: np.ndarray) -
     """The residual sums of squares of the last column on the first n others, for all n, beside a mean or a season."""
     rest = columns - (columns.mean(axis=0) if period is None else _fitted(columns, period, phase))
     scale = np.linalg.norm(rest, axis=0)
-    triangle = np.linalg.qr(rest / np.where(scale > 0, scale, 1.0), mode="r")
+    triangle = np.asarray(np.linalg.qr(rest / np.where(scale > 0, scale, 1.0), mode="r"))
     return np.cumsum(triangle[::-1, -1] ** 2)[::-1] * scale[-1] ** 2
 
 

@@ -95,7 +95,7 @@ class Table(NamedTuple):
         spacing = self.spacing
         if spacing is None or self.unit is None or spacing.even:
             return None if spacing is None else spacing.grid.frequency
-        return spacing.grid.frequency._replace(count=self.unit)
+        return spacing.grid.frequency._replace(size=self.unit)
 
     def on_grid(self) -> "Table":
         """Return the table with a step for each date that its rows leave out of an even grid, and a note about them.
@@ -106,11 +106,11 @@ class Table(NamedTuple):
         spacing, moments = self.spacing, self.moments
         if spacing is None or moments is None or spacing.grid.steps is None or moments[0].dtype.kind != "M":
             return self
-        grid, rows = spacing.grid, sum(map(len, moments))
+        grid, steps_between, rows = spacing.grid, spacing.grid.steps, sum(map(len, moments))
         if not 0 < grid.absent <= _MOST_ABSENT * rows or any(one.inputs is not None for one in self.series_list):
             return self
         series_list, times = [], []
-        for series, dates, steps in zip(self.series_list, moments, spacing.grid.steps, strict=True):
+        for series, dates, steps in zip(self.series_list, moments, steps_between, strict=True):
             filled, indices = fill_grid(dates, steps, grid.frequency)
             values = np.asarray(series.observations)
             observations = np.zeros((len(filled), values.shape[1]), values.dtype)
@@ -118,8 +118,8 @@ class Table(NamedTuple):
             observations[indices], known[indices] = values, np.asarray(series.mask())
             series_list.append(Series.from_values(observations, observed=known, series_id=int(series.series_id)))
             times.append((filled - filled[0]) / np.timedelta64(1, "s"))
-        where = next(index for index, steps in enumerate(grid.steps) if (steps > 1).any())
-        before = moments[where][int(np.argmax(grid.steps[where] > 1))]
+        where = next(index for index, steps in enumerate(steps_between) if (steps > 1).any())
+        before = moments[where][int(np.argmax(steps_between[where] > 1))]
         owner = f" in series {self.names[where]}" if len(self.names) > 1 else ""
         lacking, rest = ("A row is", "is a step") if grid.absent == 1 else (f"{grid.absent} rows are", "are steps")
         note = f"{lacking} absent, the first after {before.astype('datetime64[D]')}{owner}, and {rest} without a value."

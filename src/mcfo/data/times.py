@@ -201,7 +201,7 @@ def spacing(times: Sequence[np.ndarray], spans: Sequence[Span]) -> Spacing:
     longest = (float(gaps[series][row]) / unit, series, row + 1)
     words = f"{unit:g}" if spans[0].origin is None else _words(unit)
     if grid.even and grid.frequency.unit in ("month", "working day"):
-        count = int(grid.frequency.count)
+        count = int(grid.frequency.size)
         words = f"a {grid.frequency.name}" if grid.frequency.name else f"{count} months"
     return Spacing(grid.even, unit, words, longest, grid)
 
