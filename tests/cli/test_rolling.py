@@ -11,7 +11,7 @@ from mcfo.data.tables import read_series, write_series
 from support.commands import invoke, refused
 from support.learning import make_series
 
-FEW = ["--rolling", "--horizon", "2", "--from", "4", "--origins", "5", "--particles", "20", "--draws", "10"]
+FEW = ["--rolling", "--horizon", "2", "--from", "4", "--origins", "5", "--particles", "100", "--draws", "200"]
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +37,8 @@ def test_numbers_and_picture(numbers, tmp_path):
         horizon=2,
         first=4,
         origins=5,
-        particles=20,
-        draws=10,
+        particles=100,
+        draws=200,
         key=jax.random.key(0),
     )
     assert found["scores"] == [one.as_data() for one in here.scores]

@@ -145,7 +145,10 @@ ONE = Series.from_values([0.1, 0.2])
         (lambda m, s, k: SMC(3, resampling="systematic"), "resampling must be a Resampling, but got str"),
         (lambda m, s, k: PIMH(20, 3), "sampler must be a SMC, but got int"),
         (lambda m, s, k: LocallyOptimal(PoissonCounts()), "LocallyOptimal knows the optimum of a LinearGaussian"),
-        (lambda m, s, k: kalman_filter(PoissonCounts(), ONE), "exact for a LinearGaussian model only"),
+        (
+            lambda m, s, k: kalman_filter(PoissonCounts(), ONE),
+            "exact for a LinearGaussian model and others with a linear form",
+        ),
         (lambda m, s, k: kalman_filter(MODELS["vector"](), ONE), "The model has 2 observed dimensions"),
         (lambda m, s, k: kalman_filter(m, stack([ONE, ONE])), "One Series is wanted"),
         (lambda m, s, k: s.init(m, Bootstrap(), frames(Bootstrap(), ONE), key=k), "one is wanted: frame_at("),
