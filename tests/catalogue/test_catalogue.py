@@ -16,7 +16,7 @@ from mcfo.catalogue.user_code import build_own, load_own
 from mcfo.errors import InputError
 from mcfo.models import LinearGaussian, PoissonCounts, StochasticVolatility
 from mcfo.objectives import mcfo
-from mcfo.proposals import AffineGaussian, Bootstrap
+from mcfo.proposals import Bootstrap, LocallyOptimal
 from mcfo.smc.compatibility import check_fit
 from mcfo.smc.step_scan import frame_at, frames
 
@@ -71,8 +71,8 @@ def test_linear_gaussian_has_the_moments_of_the_data():
     start = build("linear-gaussian", REAL, {"persistence": "0.8", "signal": 0.25})
     model = start.model
     assert isinstance(model, LinearGaussian)
-    assert isinstance(start.proposal, AffineGaussian)
-    assert start.fixed == ("model.initial_mean", "model.initial_noise", "model.emission_matrix")
+    assert isinstance(start.proposal, LocallyOptimal)
+    assert start.fixed == ("model.initial_mean", "model.initial_noise", "model.emission_matrix", "proposal")
     np.testing.assert_allclose(model.initial_mean, MEAN)
     np.testing.assert_allclose(model.initial_noise.matrix, np.diag(VARIANCE))
     stationary_mean = np.linalg.solve(np.eye(2) - model.transition_matrix, model.transition_offset)

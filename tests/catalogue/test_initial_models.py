@@ -11,7 +11,7 @@ from mcfo import Series, fit, kalman_filter
 from mcfo.catalogue.registry import CATALOGUE, build
 from mcfo.models import LeveragedVolatility, LinearGaussian
 from mcfo.objectives import mcfo
-from mcfo.proposals import AffineGaussian, Amortized, LocallyOptimal
+from mcfo.proposals import Amortized, LocallyOptimal
 
 REAL = [Series.from_values([[1.0, 10.0], [2.0, np.nan], [np.nan, 30.0]])]
 COUNTS = [Series.from_values([[0, 0], [4, 0]]), Series.from_values([[np.nan, 0.0], [5.0, 0.0]], series_id=1)]
@@ -28,10 +28,9 @@ def test_a_local_level_begins_near_the_variances_of_the_data(level, noise):
     start = build("local-level", [Series.from_values(_walk(4000, level=level, noise=noise))], {})
     np.testing.assert_allclose(np.exp(start.model.transition_noise.log_diagonal), level, rtol=0.2)
     np.testing.assert_allclose(np.exp(start.model.emission_noise.log_diagonal), noise, rtol=0.1)
-    assert isinstance(start.proposal, AffineGaussian)
-    assert set(start.fixed) == {
-        f"model.{name}" for name in ("initial_mean", "initial_noise", "transition_matrix", "emission_matrix")
-    }
+    assert isinstance(start.proposal, LocallyOptimal)
+    parts = ("initial_mean", "initial_noise", "transition_matrix", "emission_matrix")
+    assert set(start.fixed) == {"proposal", *(f"model.{name}" for name in parts)}
 
 
 def test_a_local_trend_begins_near_the_variances_of_the_data():

@@ -10,6 +10,9 @@ import mcfo
 from mcfo import exact
 from support.commands import invoke, refused
 
+ALONE = ["--devices", "1", "--no-checks"]
+"""JAX has started with one device here, so that no other number would do."""
+
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
@@ -26,7 +29,7 @@ def place(tmp_path_factory):
 
 
 def fit(folder, out, *options):
-    return invoke("fit", "local-level", "--data", folder / "data.csv", "--out", folder / out, "--no-checks", *options)
+    return invoke("fit", "local-level", "--data", folder / "data.csv", "--out", folder / out, *ALONE, *options)
 
 
 def test_an_exact_fit_says_how_it_ended_and_scores_what_was_held_out(place):
@@ -118,5 +121,5 @@ def test_what_an_exact_fit_refuses(place, options, message):
 
 def test_a_likelihood_that_is_not_known_is_not_maximized(tmp_path):
     (tmp_path / "counts.csv").write_text("n\n1\n2\n0\n3\n")
-    command = ["fit", "poisson-counts", "--data", tmp_path / "counts.csv", "--out", tmp_path / "run"]
+    command = ["fit", "poisson-counts", "--data", tmp_path / "counts.csv", "--out", tmp_path / "run", *ALONE]
     assert refused(invoke(*command, "--objective", "exact"), "The likelihood of poisson-counts is not known exactly")

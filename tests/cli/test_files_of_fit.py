@@ -57,13 +57,13 @@ def test_an_observation_passes_through_few_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = np.cumsum(np.random.default_rng(0).normal(size=12))
     Path("series.csv").write_text("\n".join(["x", *(f"{value:.4f}" for value in values)]) + "\n")
-    words = ["fit", "local-level", "--data", "series.csv", "--out", "run", "--steps", "4", "--particles", "5"]
+    words = ["fit", "local-level", "--data", "series.csv", "--out", "run"]
     results = []
     entered, passed = files_of(
         lambda: results.append(CliRunner().invoke(app, [*words, "--devices", "1", "--no-checks"]))
     )
     assert results[0].exit_code == 0, results[0].output
-    assert {READER, "series.py", "smc/step.py", "learning/trainer.py"} <= passed.keys()
+    assert {READER, "series.py", "kalman/filter.py", "learning/maximum_likelihood.py"} <= passed.keys()
     assert "cli/main.py" not in passed, "the negative control: it is handed no numbers"
     assert len(passed) <= 45, sorted(passed)
     assert len(entered) <= 70, sorted(entered)

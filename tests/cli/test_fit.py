@@ -97,9 +97,10 @@ def test_evaluate_prints_what_python_computes(place):
     found = json.loads(result.stdout)["seeds"][0]
     saved = mcfo.load_run(place / "run").seeds[0]
     series_list = mcfo.read_series(place / "series.csv").series_list
-    wanted = mcfo.evaluate(saved.model, saved.proposal, series_list, particles=50, key=jax.random.key(0))
+    wanted = mcfo.evaluate(saved.model, saved.proposal, series_list, particles=50, repeats=4, key=jax.random.key(0))
     assert found == {"seed": 0, **wanted.as_data()}
     assert found["exact_nll_per_step"] < found["nll_per_step"] + 0.5
+    assert found["log_evidence_error"] > 0
     table = invoke("evaluate", place / "run", "--data", place / "series.csv", "--particles", 50)
     assert f"{wanted.nll_per_step:.5f}" in table.stdout
 

@@ -60,7 +60,7 @@ def test_the_linearized_proposal_finds_the_posterior():
     model = structural(emission="poisson")
     prior = dist.Normal(jnp.array([1.0]), jnp.array([0.5])).to_event(1)
     series = Series.from_values([9])
-    context = jax.tree.map(lambda array: array[0], Linearized(model).encode(series))
+    context = jax.tree.map(lambda array: jnp.asarray(array)[0], Linearized(model).encode(series))
     found = Linearized(model).step(prior, jnp.array([1.0]), context)
     grid = np.linspace(-2, 4, 20_001)
     log_posterior = stats.norm(1.0, 0.5).logpdf(grid) + stats.poisson(np.exp(grid)).logpmf(9)
@@ -74,7 +74,7 @@ def test_the_linearized_proposal_finds_the_posterior():
     exact = with_proper_start()
     series = Series.from_values(np.exp([1.5]))
     first = kalman_filter(exact, series).filtered
-    context = jax.tree.map(lambda array: array[0], Linearized(exact).encode(series))
+    context = jax.tree.map(lambda array: jnp.asarray(array)[0], Linearized(exact).encode(series))
     found = Linearized(exact).initial(exact.initial(exact.start(None), None), context)
     driven = np.array(exact.driven)
     np.testing.assert_allclose(found.mean, first.mean[0][driven], rtol=1e-9)

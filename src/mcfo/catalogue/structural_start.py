@@ -5,6 +5,7 @@ Nothing here depends on the unit or the offset of the data.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any, NamedTuple
 
@@ -34,7 +35,7 @@ class _Explained(NamedTuple):
 
 def initial_values(sentence: Sentence, series_list: list[Series]) -> Values:
     """Return initial parameters in the unit of the signal."""
-    model = _built(sentence)
+    model = _built(dataclasses.replace(sentence, transform=None), sentence.transform)
     # Cycles and autoregressions start at zero, their mean.
     known = np.array([not name.startswith(("cycle", "ar")) for name in model.state_names])
     explained = [_explain(sentence, model, known, series) for series in series_list if not _is_empty(series)]
@@ -64,9 +65,9 @@ def initial_values(sentence: Sentence, series_list: list[Series]) -> Values:
 
 
 @eqx.filter_jit
-def _built(sentence: Sentence) -> Any:
-    # One function, so that another fit of the same sentence compiles nothing.
-    return sentence.build()
+def _built(words: Sentence, transform: Any) -> Any:
+    # One function, so that another fit of the same words compiles nothing. A transform has arrays, which are no words.
+    return dataclasses.replace(words, transform=transform).build()
 
 
 def _is_empty(series: Series) -> bool:

@@ -89,7 +89,9 @@ def _filtered(
         carried = carried if before is None else before.log_weights
         saved = None
         if draws:
-            of_latents, of_observations = jax.random.split(jax.random.fold_in(step_key(key, frame.series_id, frame.time), _DRAW_TAG))
+            of_latents, of_observations = jax.random.split(
+                jax.random.fold_in(step_key(key, frame.series_id, frame.time), _DRAW_TAG)
+            )
             saved = Draws(
                 flat(latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
                 flat(observations[systematic_indices(carried, draws, key=of_observations)]),

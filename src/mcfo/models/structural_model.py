@@ -22,7 +22,7 @@ from mcfo.models.components import Component, Regression, Season, Trend, exponen
 from mcfo.models.emissions import Emission, in_unit
 from mcfo.models.stationary_components import AR, Cycle
 from mcfo.transforms import Transform
-from mcfo.types import Distribution, Inputs, Latent, Memory, Numbers, Observation, Scalar
+from mcfo.types import Distribution, HostArray, Inputs, Latent, Memory, Numbers, Observation, Scalar
 
 State = Float[Array, " state"]
 
@@ -138,7 +138,7 @@ class _Structural(Model):
         self,
         mean: Float[Array, "steps state"],
         covariance: Float[Array, "steps state state"],
-        inputs: Float[Array, "steps inputs"] | None = None,
+        inputs: Float[HostArray, "steps inputs"] | None = None,
     ) -> dict[str, ComponentLaw]:
         """Mean and variance of each component at each step, where the state has these laws."""
 
