@@ -188,13 +188,13 @@ def has_predictions(model: Model, batch: Series) -> bool:
     """Whether emissions have a mean of the right shape to predict with."""
     inputs = None if batch.inputs is None else jnp.asarray(batch.inputs[0, 0])
 
-    def mean(model: Model) -> Any:
+    def mean(model: Model, inputs: Any) -> Any:
         memory = model.start(inputs)
         latent = model.initial(memory, inputs).sample(jax.random.key(0))
         return model.emission(memory, latent, inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
 
     try:
-        return eqx.filter_eval_shape(mean, model).shape == batch.observations.shape[2:]
+        return eqx.filter_eval_shape(mean, model, inputs).shape == batch.observations.shape[2:]
     except (AttributeError, NotImplementedError):
         return False
 
