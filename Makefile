@@ -39,16 +39,16 @@ $(READY): requirements.lock pyproject.toml
 demo: $(READY) ## See it learn: two objectives, the exact answer beside them, a report (a minute)
 	@$(BIN)/mcfo demo --force
 
-test: $(READY) ## Run the tests; with CI=true in the environment the slow ones too
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not verify$(if $(CI),, and not slow)" $(ARGS)
+test: $(READY) ## Run the fast tests; with CI=true all that CI runs
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "not verify and not slow$(if $(CI),, and not ci)" $(ARGS)
 
 test-newest: ## Run the fast tests of statistics, gradients and fits on the newest Python here, which brings the newest JAX
 	@$(if $(filter-out $(call minor,$(VERSION)),$(call minor,$(call version,$(NEWEST)))),\
 	  $(MAKE) --no-print-directory test PYTHON=$(NEWEST) CI= ARGS="$(NEWEST_TESTS)",\
 	  echo "Skipped: only Python $(VERSION) is here. Install 3.13, for example with pyenv, to test with the newest JAX.")
 
-verify: $(READY) ## Run the long studies (hours)
-	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m verify $(ARGS)
+verify: $(READY) ## Run what is too long for CI: the slow tests and the long studies (hours); ARGS="-m slow" the first alone
+	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "slow or verify" $(ARGS)
 
 bench: $(READY) ## Compare with the peers and write results/bench; ARGS=quick takes under five minutes
 	@$(BIN)/python benchmarks/run.py $(ARGS)

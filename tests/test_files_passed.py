@@ -70,6 +70,7 @@ def problem():
     return modules, Series.from_values([0.4, 1.1, 0.3]), jax.random.key(0)
 
 
+@pytest.mark.ci
 def test_a_filter_passes_through_few_files(problem):
     modules, series, key = problem
     sampler = SMC(5)
@@ -78,6 +79,7 @@ def test_a_filter_passes_through_few_files(problem):
     assert len(entered) <= 12, sorted(entered)
 
 
+@pytest.mark.ci
 def test_a_gradient_passes_through_few_files(problem):
     modules, series, key = problem
     objective = mcfo.objectives.mcfo(5)

@@ -407,6 +407,7 @@ def test_the_deep_model_does_not_mind_units():
     np.testing.assert_allclose(loss(2 * units), loss(np.ones(2)) + 12 * 2 * np.log(2), rtol=1e-9)
 
 
+@pytest.mark.ci
 def test_more_latents_than_columns():
     """Those without a principal component begin near the latent before, and all that is there learns."""
     series = Series.from_values(np.random.default_rng(0).normal(size=50).cumsum())

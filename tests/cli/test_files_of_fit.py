@@ -7,6 +7,7 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import pytest
 from typer.testing import CliRunner
 
 import mcfo
@@ -53,6 +54,7 @@ def files_of(call):
     return entered, passed
 
 
+@pytest.mark.ci
 def test_an_observation_passes_through_few_files(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     values = np.cumsum(np.random.default_rng(0).normal(size=12))

@@ -34,6 +34,7 @@ def numbers(tmp_path_factory):
     return folder
 
 
+@pytest.mark.ci
 def test_what_is_heard_is_what_was_drawn(music, tmp_path):
     simulate = ["simulate", music / "run", "--steps", "30"]
     result = invoke(*simulate, "--count", 2, "--out", tmp_path / "s.npz", "--midi", tmp_path / "s.mid")
@@ -78,6 +79,7 @@ def test_a_piece_goes_on(music, tmp_path):
     assert (tmp_path / "other.mid").read_bytes() != (tmp_path / "a.mid").read_bytes()
 
 
+@pytest.mark.ci
 def test_pictures_of_music_are_rolls(music, numbers, tmp_path, monkeypatch):
     seen = []
     monkeypatch.setattr("mcfo.reports.series_plots.draw_rolls", lambda path, rolls: seen.append(rolls) or path)

@@ -340,6 +340,7 @@ def test_rows_are_steps_if_one_says_so(tables, tmp_path, monkeypatch):
     assert (tmp_path / "run" / "config.json").read_bytes() == before
 
 
+@pytest.mark.ci
 def test_an_error_in_an_own_file_is_reported_at_its_line_by_every_command(tables, tmp_path):
     own, data = tmp_path / "own.py", ["--data", tables / "uneven.csv", "--columns", "level"]
     own.write_text(OWN)

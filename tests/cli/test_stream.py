@@ -153,6 +153,7 @@ KILLS = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("number", "more"), KILLS, ids=["SIGTERM", "SIGINT-learn", "SIGKILL-learn"])
 def test_a_kill_in_the_middle_changes_nothing(run, tmp_path, number, more):
     state = tmp_path / "s.npz"

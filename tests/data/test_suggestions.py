@@ -67,6 +67,7 @@ def rate(found):
     return np.mean([one is not None and one is not False and one != "none" for one in found])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NOISE)
 def test_noise_has_no_season(name):
     """The tests reject at 1 %: of 200 series more than 10 have a season by chance with probability below 1e-5."""

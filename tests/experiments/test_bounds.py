@@ -170,6 +170,7 @@ def test_one_step_makes_all_bounds_equal(problem):
         np.testing.assert_allclose(path_relative_variances(problem.model, proposal, problem.series)[0], one, atol=1e-12)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", NAMES)
 def test_exact_histories_give_a_bound_that_is_unbiased_before_the_logarithm(blocks, name):
     found = blocks[name]

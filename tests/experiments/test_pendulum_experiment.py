@@ -292,6 +292,7 @@ def test_differences_are_decided_by_welchs_test(one, other):
     assert math.isnan(welch(outcome([1.0]), outcome([2.0, 2.0])))
 
 
+@pytest.mark.ci
 def test_a_filter_that_fails_has_no_ess():
     """Its weights are then equal, which would be the largest there is."""
     model, _ = linear_model()

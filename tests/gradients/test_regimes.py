@@ -70,6 +70,7 @@ def test_nasmc_agrees_with_the_exact_filter_score_and_misses_the_score(problem):
     assert np.max(standard_errors(found, score)) > 20
 
 
+@pytest.mark.ci
 def test_fisher_agrees_with_the_exact_score_of_a_switching_model():
     model = switching()
     series = gappy(model, 4)

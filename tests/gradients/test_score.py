@@ -137,6 +137,7 @@ class TestDraws:
         )
         return np.asarray(few - all_of_them)
 
+    @pytest.mark.ci
     def test_they_have_the_same_mean(self, problem):
         gaps = self.gaps(problem, "filter-score-draws-2")
         assert_mean(gaps[:, THETA], 0.0)
@@ -159,6 +160,7 @@ class TestDraws:
         few, many = (self.gaps(problem, f"filter-score-draws-{count}")[:, THETA].std(axis=0) for count in (2, 20))
         assert (many < few / 2).all()
 
+    @pytest.mark.ci
     def test_accumulated_and_batched_agree(self, problem):
         model, proposal, series, _ = problem
         accumulated, batched = (

@@ -55,6 +55,7 @@ def test_moments_and_quantiles_are_the_kalman_filters():
     assert standard_errors(np.asarray(many(other)[0]), means).max() > 20, "negative control"
 
 
+@pytest.mark.ci
 def test_padding_and_batches_change_nothing():
     pair = [data(MODEL, 5, missing=True, seed=1, series_id=1), data(MODEL, 4, missing=True, seed=2, series_id=2)]
 

@@ -108,6 +108,7 @@ def test_a_right_model_is_calibrated_and_a_wrong_one_is_not():
     assert sum(right.scores[0].pit) == 1000
 
 
+@pytest.mark.ci
 def test_counts_have_a_randomised_transform():
     model = PoissonCounts(level=0.3, persistence=0.8, scale=0.5)
     series = [
@@ -120,6 +121,7 @@ def test_counts_have_a_randomised_transform():
         assert abs(scores.coverage_90 - 0.9) < 4 * np.sqrt(0.09 / scores.values)
 
 
+@pytest.mark.ci
 def test_padding_order_and_origins_change_nothing():
     long, short = (
         data(scalar_model(), steps, seed=steps, series_id=series_id) for series_id, steps in enumerate((12, 7))

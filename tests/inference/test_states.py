@@ -39,6 +39,7 @@ def test_quantiles_of_weighted_particles():
     np.testing.assert_allclose(weighted_mean(values, log_weights), [2.4, 25.0])
 
 
+@pytest.mark.ci
 def test_filter_and_smoother_against_the_exact_ones_with_gaps():
     """A fifth of the values, single dimensions of two, are missing; 5 standard errors of the particles."""
     model = vector_model()

@@ -87,6 +87,7 @@ def best_elsewhere(name, values, options, found, *, starts=6):
     return max(-minimize(objective, one, jac=True, method="L-BFGS-B", options=options).fun for one in tries)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("case", CASES)
 def test_an_exact_fit_reaches_what_an_independent_optimizer_finds(case):
     name, data, options = CASES[case]
@@ -112,6 +113,7 @@ def test_the_maximum_of_a_diffuse_level_is_that_of_statsmodels():
 UNITS = {"times 1e-4": (1e-4, 0.0), "times 1e4": (1e4, 0.0), "plus 1e6": (1.0, 1e6)}
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("x64", [True, False], ids=["float64", "float32"])
 @pytest.mark.parametrize("case", ["level", "autoregression", "two columns", "factor", "structural trend"])
 def test_the_unit_of_the_data_does_not_change_the_maximum(case, x64):
@@ -225,6 +227,7 @@ def test_the_folder_of_an_exact_fit(tmp_path):
         )
 
 
+@pytest.mark.ci
 def test_objectives_by_name_and_by_default():
     model, proposal = start()
     data = make_series(3)

@@ -73,6 +73,7 @@ CASES = [
 ]
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("name", "gaps", "inputs"), CASES)
 def test_catalogue(name, gaps, inputs):
     entry = CATALOGUE[name]
@@ -99,6 +100,7 @@ FULL = LinearGaussian(
 )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("proposal", [AffineGaussian.optimal, LocallyOptimal], ids=["affine", "optimal"])
 def test_full_covariances(proposal):
     assert not lapack_calls_in_loops(lower(FULL, eqx.filter_jit(proposal)(FULL), (), partly_observed(), {}))

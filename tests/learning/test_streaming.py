@@ -57,6 +57,7 @@ def test_a_stream_agrees_with_the_batch_filter_and_compiles_once():
     assert int(state.time) == 1000
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("learning", [None, online.Learning(1e-2, fixed=FIXED)], ids=["filter", "learn"])
 def test_a_restored_stream_goes_on_to_the_bit(tmp_path, learning):
     model, proposal = start()

@@ -82,6 +82,7 @@ def test_a_proposal_begins_near_the_latent_before():
     assert np.abs(slope(True) - np.eye(3)).max() < 0.4 < np.abs(slope(False) - np.eye(3)).max()
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("hidden", [(), (9,), (12, 9)])
 def test_a_proposal_may_begin_at_directions_of_the_observation(hidden):
     """All else says little; a proposal without directions, and one too narrow for them, is far from them."""
@@ -112,6 +113,7 @@ def test_a_proposal_may_begin_at_directions_of_the_observation(hidden):
             slopes(10, wrong)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("traces", [0, 2, 3])
 def test_traces_follow_their_latents(traces):
     """From zero, whatever is learned; model and proposal say the same of them, so that they weigh nothing."""
@@ -199,6 +201,7 @@ def test_densities():
     assert (model.transition(latent, None).variance > 0).all()
 
 
+@pytest.mark.ci
 def test_without_hidden_layers_it_is_a_linear_gaussian_model():
     """And its evidence the Kalman filter's; the negative control has another transition."""
     sizes = {"latent": 2, "transition": (), "emission": ()}

@@ -51,6 +51,7 @@ CASES = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::statsmodels.tools.sm_exceptions.ConvergenceWarning")
 @pytest.mark.parametrize("name", CASES)
 def test_the_maximum_is_that_of_statsmodels(name):

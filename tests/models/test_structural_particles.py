@@ -109,6 +109,7 @@ EMISSIONS = {
 }
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", EMISSIONS)
 def test_every_emission_runs_by_particles(name):
     series = Series.from_values(np.where(np.arange(12) == 5, np.nan, COUNTS))

@@ -23,6 +23,7 @@ def ratios(model, proposal, series, exact, *, runs=RUNS, particles=PARTICLES):
     return np.exp(np.asarray(run(jax.random.split(jax.random.key(0), runs))) - exact)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("dimensions", [1, 2])
 def test_the_evidence_is_unbiased_and_gaps_are_left_out_exactly(dimensions):
     model = switching(dimensions)

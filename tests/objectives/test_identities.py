@@ -106,6 +106,7 @@ def runs(monkeypatch):
     return count
 
 
+@pytest.mark.ci
 def test_equal_samplers_cost_one_run(runs):
     for objective, wanted in (
         (mcfo.objectives.mcfo(6), 1),

@@ -85,6 +85,7 @@ def folder(tmp_path):
     return path
 
 
+@pytest.mark.ci
 def test_the_page_shows_them(folder):
     page = write_run_report(folder).read_text()
     assert "Does the model generate series like these?" in page

@@ -49,6 +49,7 @@ def problem(model_name, proposal_name, missing):
     return model, PROPOSALS[proposal_name](model), series, kalman_filter(model, series).log_evidence
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     ("proposal", "scheme"),
     [

@@ -104,6 +104,7 @@ def test_a_short_lag_is_the_smoother_of_a_shorter_series():
     np.testing.assert_allclose(fixed_lag(trace, 2).mean()[1], genealogy(shorter).mean()[1], rtol=1e-10)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("smoother", ["genealogy", "backward"])
 def test_padding_changes_no_smoothed_law(smoother):
     model = MODELS["scalar"]()

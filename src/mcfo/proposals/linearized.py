@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
-from jaxtyping import Shaped
+from jaxtyping import Array
 
 from mcfo.linear_algebra import cholesky
 from mcfo.missing import log_prob
