@@ -386,7 +386,7 @@ def test_few_series_are_learned_by_the_likelihoods_gradient(tables, tmp_path, mo
     """Unless one chooses, or the model is a network, which learns by the objective's own rules."""
     named = tables / model if ":" in model else model
     data = ["--data", tables / "uneven.csv", "--columns", "level", "--irregular", "rows"]
-    planned(monkeypatch, named, *data, "--out", tmp_path / "run", *options, *SMALL)
+    planned(monkeypatch, named, *data, "--out", tmp_path / "run", *SMALL, *options)
     assert rules_of(tmp_path / "run") == rules
 
 
