@@ -7,7 +7,7 @@ import pytest
 
 import mcfo
 from mcfo import stack
-from mcfo.gradients import backward
+from mcfo.gradients import estimate
 from mcfo.objectives import Accumulated, Reverse
 from support.gradients import ascent, flat, off_optimum
 from support.problems import data, scalar_model
@@ -100,7 +100,7 @@ def test_groups_add_up_to_the_batch(checkpoint):
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_batch():
     objective, few = mcfo.objectives.fivo(1000), 3
-    assert few == backward._PARTICLES_AT_ONCE // (40 * 1000)
+    assert few == estimate._REPLAYED_AT_ONCE // (40 * 1000)
 
     def temporary(count):
         series = stack([data(MODEL, 40, series_id=n) for n in range(count)])

@@ -9,7 +9,7 @@ import pytest
 
 import mcfo
 from mcfo import SMC, Estimator, MarkovModel, Model, Objective, Proposal, Series
-from mcfo.gradients import backward, estimate
+from mcfo.gradients import estimate, replay
 from mcfo.objectives import Accumulated, Reverse
 from mcfo.resampling import Criterion, ESSBelow
 from mcfo.rules import FilterScore
@@ -195,7 +195,7 @@ def test_costly_densities_are_repaired_only_where_someone_died(dead, objective, 
     assert np.isneginf(np.asarray(trace.history.log_weights)).any() == dead
     found = []
     for deep in (False, True):
-        for module in (backward, estimate):
+        for module in (replay, estimate):
             monkeypatch.setattr(module, "has_networks", lambda *modules, deep=deep: deep)
         jax.clear_caches()
         found.append(eqx.filter_jit(lambda: ascent(objective, model, proposal, SERIES, key)[0])())

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from mcfo.resampling import Multinomial, Residual, Stratified, Systematic
-from mcfo.smc import cumulative
+from mcfo.smc import weights
 from mcfo.smc.resampling import draw_indices, systematic_indices
 
 SIZES = [10**6, pytest.param(10**7, marks=pytest.mark.slow)]
@@ -92,7 +92,7 @@ def test_blocks_and_parity_of_other_schemes(draw, particles):
 @pytest.fixture
 def one_level(monkeypatch):
     """Cumulative weights as shares of the total, rounded to 2^-24 of it."""
-    monkeypatch.setattr(cumulative, "_group_shape", lambda size, dtype: (1, size))
+    monkeypatch.setattr(weights, "_group_shape", lambda size, dtype: (1, size))
 
 
 @pytest.mark.parametrize("particles", SIZES)

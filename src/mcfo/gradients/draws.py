@@ -72,7 +72,7 @@ class Source(NamedTuple):
 
 def batch_frames(proposal: Proposal, batch: Series) -> Frame:
     """All steps of a batch with the proposal's contexts; the time axis comes first."""
-    return _time_first(jax.vmap(lambda series: frames(proposal, series))(batch))
+    return time_first(jax.vmap(lambda series: frames(proposal, series))(batch))
 
 
 def remaining_steps(batch: Series) -> Int[Array, "steps series"]:
@@ -87,12 +87,14 @@ def batch_fit(model: Model, proposal: Proposal, steps: Frame) -> Fit:
     return check_fit(model, proposal, jax.tree.map(lambda array: array[0, 0], steps))
 
 
-def _time_first(tree: Any) -> Any:
+def time_first(tree: Any) -> Any:
+    """Time and series in the other order."""
     return jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), tree)
 
 
 def draw_source(sampler: Sampler, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key) -> Source:
     """The draws of a sampler over a batch. Its parameters are numbers here: rules decide what is differentiated."""
+    # What does not fit together is refused here, once, while the program is traced.
     fit = batch_fit(model, proposal, steps)
     if isinstance(sampler, SMC):
         return _filtered(sampler, model, proposal, steps, key, fit)
@@ -130,6 +132,8 @@ def _filtered(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key:
             increments, draws = jax.tree.map(lambda array: array[None], found)
         else:
             last, (increments, draws) = jax.lax.scan(body, state, inputs)
+        # What follows from the weights is computed for all steps at once: a small step takes as long as it has
+        # operations, whatever their size.
         log_weights: Any = draws.log_weights
         uniform = uniform_log_weights(sampler.particles, log_weights.dtype)
         before = jnp.concatenate([state.log_weights[None], log_weights[:-1]])
@@ -148,7 +152,7 @@ def _filtered(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key:
         numbers=numbers,
         block=block,
         log_weights=lambda state: state.log_weights,
-        finish=lambda record: Run(jnp.sum(record.log_evidence, axis=0), _time_first(record)),
+        finish=lambda record: Run(jnp.sum(record.log_evidence, axis=0), time_first(record)),
     )
 
 
@@ -170,11 +174,13 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
         particles = history.ancestors.shape[-1]
         fresh = chain.key if pimh.reuse_noise else jax.random.fold_in(chain.key, _FRESH_TAG)
         noise_keys = step_keys(fresh, frames.series_id, frames.time).noise
+        # Imputed values are not drawn anew: the memories of later steps have read them.
         own_keys = step_keys(chain.key, frames.series_id, frames.time).imputation
         imputation = jax.vmap(lambda frame, key: imputation_keys(model, frame, key, particles))(frames, own_keys)
         uniform = uniform_log_weights(particles, history.log_weights.dtype)
         before = history.log_weights[:-1]
         carried = jnp.concatenate([uniform[None], jnp.where(record.resampled[1:, None], uniform, before)])
+        # A Markov model remembers its last latent. Other memories are not in the history: a rule computes them again.
         markov = isinstance(model, MarkovModel)
         memory = jax.vmap(inherit)(history.latents[:-1], history.ancestors[1:]) if markov else None
         first_noise = draw_noise(fit.initial, particles, noise_keys[:1])[0]
@@ -189,7 +195,7 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
         return draw(first, None, first_noise), draw(rest, memory, noise)
 
     first_draw, rest_draws = jax.vmap(draws, in_axes=(0, 1), out_axes=(0, 1))(chains, steps)
-    record, log_weights = _time_first((chains.trace.record, chains.trace.require_history().log_weights))
+    record, log_weights = time_first((chains.trace.record, chains.trace.require_history().log_weights))
     (first_record, first_weights), rest = split_first((record, log_weights))
 
     def block(state: Any, frames: Frame, rows: Any) -> tuple[Any, Record, StepDraw]:
@@ -202,7 +208,7 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
         numbers=lambda state, rows: rows,
         block=block,
         log_weights=lambda log_weights: log_weights,
-        finish=lambda record: Run(chains.log_evidence, _time_first(record)),
+        finish=lambda record: Run(chains.log_evidence, time_first(record)),
     )
 
 
@@ -234,6 +240,7 @@ def stand_in(tree: Any, draw: StepDraw) -> Any:
     derivatives, and its weight is still zero.
     """
     absent = has_zero_weight(draw)
+    # If any particle has finite densities, the one of largest weight has.
     best = jnp.argmax(draw.carried if draw.log_weights is None else draw.log_weights)
 
     def replace(array: Array) -> Array:

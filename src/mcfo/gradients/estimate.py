@@ -6,6 +6,7 @@ forward pass, block by block, and the backward pass only scales it: memory then 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -23,15 +24,16 @@ from mcfo.gradients.draws import (
     live_contexts,
     remaining_steps,
     run_only,
+    time_first,
     with_contexts,
 )
 from mcfo.gradients.replay import Replay, Strand, frozen, repaired
-from mcfo.gradients.rules import SERIES, Lane, StepRule, has_networks, is_local
+from mcfo.gradients.rules import SERIES, Accumulated, Backward, Lane, Reverse, StepRule, has_networks, is_local
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
-from mcfo.smc.compatibility import is_positive, whole_number
 from mcfo.smc.step_scan import join_first, scan_blocks, split_first
+from mcfo.smc.trace import State
 from mcfo.types import Key, Scalar
 
 Gradient = Any
@@ -40,62 +42,6 @@ _FILTERED_AT_ONCE = 2**20
 """Particles of several steps whose random numbers are drawn together where only the value is wanted."""
 _REPLAYED_AT_ONCE = 2**17
 """Particles of several steps or series that are differentiated together: as many as the caches of a core hold."""
-
-
-class Backward(eqx.Module):
-    """How a surrogate is differentiated. The sampler always runs on numbers: it decides what is drawn, the rules decide
-    what is differentiated."""
-
-
-def _count(value: object, name: str) -> None:
-    if value is not None and not is_positive(value):
-        raise ValueError(f"{name} is a whole number, at least 1, but got {value!r}.")
-
-
-class Accumulated(Backward):
-    """Adds up the gradients of blocks of steps while the filter runs.
-
-    For rules that stay within a step, of Markov models: there no gradient crosses time, and blocks lose nothing.
-
-    - Time: one forward pass of the filter, and forward and backward of the densities. With networks and one step at a
-      time XLA computes the densities of filter and rule once.
-    - Memory: one block; it does not grow with the length of the series.
-
-    **Arguments:**
-
-    - `steps`: the steps of a block; by default as many as fit into the caches.
-    """
-
-    steps: int | None = eqx.field(static=True, default=None, converter=whole_number)
-
-    def __check_init__(self):
-        _count(self.steps, "The number of steps of Accumulated")
-
-
-class Reverse(Backward):
-    """Reverse mode across time, after the filter has run. It serves every rule and every model.
-
-    - Time: one forward pass of the filter, forward and backward of what the rule replays; with `checkpoint`, one more
-      forward pass of that.
-    - Memory: steps x series x particles, times what the densities save; `checkpoint` saves the memories and latents
-      alone, `window` bounds the steps and `series` the series.
-
-    **Arguments:**
-
-    - `checkpoint`: compute what the replay computed again on the way back instead of saving it.
-    - `window`: how many steps a gradient goes back; None, all of them. Particles, weights and memories continue from
-      window to window, so that no value changes; gradients are truncated at the windows' ends.
-    - `series`: how many series of a batch are differentiated at once; None, all of them. Small groups stay in the
-      caches. Path rules that compare series (`ResamplingScore(baseline="others")`) need all of them.
-    """
-
-    checkpoint: bool = eqx.field(static=True, default=False)
-    window: int | None = eqx.field(static=True, default=None, converter=whole_number)
-    series: int | None = eqx.field(static=True, default=None, converter=whole_number)
-
-    def __check_init__(self):
-        _count(self.window, "A window's number of steps")
-        _count(self.series, "The number of series of Reverse")
 
 
 def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series) -> Backward:
@@ -139,20 +85,29 @@ def _across_time(
     """The surrogate of all steps, for ordinary reverse mode; the run, and whether a particle had weight zero in it."""
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, frozen(model), frozen(proposal), batch, frozen(steps), key)
-    # A network's densities are computed for all steps at once, after the filter. With few parameters each step is
-    # replayed right after the filter took it: XLA computes once what both need, and writes less to memory.
+    # With few parameters each step is replayed as a whole right after the filter took it: XLA computes once what both
+    # need, and little is written to memory. Of a network only the memories go that way. Its densities need no loop: for
+    # all steps at once they are a few large matrix products.
     stepwise = not has_networks(model, proposal)
+    replay = partial(_surrogate, lanes, (model, proposal), key, guard=guard, checkpoint=checkpoint)
 
-    def replay(first: Taken | None, rest: Taken | None, strands: Any) -> tuple[Scalar, list[Strand]]:
-        return _surrogate(lanes, (model, proposal), first, rest, strands, key, guard=guard, checkpoint=checkpoint)
-
-    def of_block(carry: Any, rows: Any) -> tuple[Any, Any]:
+    def of_step(carry: Any, rows: Any) -> tuple[Any, Any]:
         state, strands, total = carry
         frames, remaining, numbers = rows
         state, records, draws = source.block(state, frozen(frames), numbers)
-        again = jax.checkpoint(replay) if checkpoint and stepwise else replay
-        term, strands = again(None, Taken(frames, draws, remaining), strands)
-        return (state, strands, total + term), (records, jnp.any(has_zero_weight(draws), axis=-1))
+        taken, saved = Taken(frames, draws, remaining), None
+        if stepwise:
+            again = jax.checkpoint(replay) if checkpoint else replay
+            term, strands = again(None, taken, strands)
+            total = total + term
+        else:
+            strands, saved = _recurred(lanes, (model, proposal), taken, strands, key, guard, checkpoint)
+            if saved[0] is not None and isinstance(state, State) and not guard:
+                # The same numbers as the sampler's own memories, which then need not be computed. Left to itself XLA
+                # computes both: it does not see that parameters and frozen parameters are equal (jaxlib 0.10).
+                state = eqx.tree_at(lambda state: state.memory, state, frozen(strands[0]))
+            saved = draws, saved
+        return (state, strands, total), (records, jnp.any(has_zero_weight(draws), axis=-1), saved)
 
     (first, first_remaining), rest = split_first((steps, remaining))
     state, first_record, draw = source.first(frozen(first))
@@ -160,9 +115,15 @@ def _across_time(
     absent, blocks = jnp.any(has_zero_weight(draw)), []
     if len(rest[1]):
         rows = (*rest, source.numbers(state, source.rows))
-        size = 1 if stepwise else len(rest[1])
-        (state, strands, total), (later, found) = scan_blocks(of_block, (state, strands, total), rows, size=size)
-        absent, blocks = absent | jnp.any(found), [later]
+        start = strands if stepwise else [strand.memory for strand in strands]
+        (state, after, total), (records, found, saved) = scan_blocks(of_step, (state, start, total), rows, size=1)
+        absent, blocks = absent | jnp.any(found), [records]
+        if stepwise:
+            strands = after
+        else:
+            draws, recurred = saved
+            term, strands = replay(None, Taken(rest[0], draws, rest[1]), strands, (after, recurred))
+            total = total + term
 
     def ends(strands: Any, log_weights: Any) -> Scalar:
         replays = [Replay(lane, model, proposal, key) for lane in lanes]
@@ -177,17 +138,21 @@ def _across_time(
 def _surrogate(
     lanes: tuple[Lane, ...],
     modules: tuple[Model, Proposal],
+    key: Key,
     first: Taken | None,
     rest: Taken | None,
     strands: list[Strand] | None,
-    key: Key,
+    recurred: tuple[Any, Any] = (None, None),
     *,
-    guard: bool = True,
-    checkpoint: bool = False,
+    guard: bool,
+    checkpoint: bool,
 ) -> tuple[Scalar, list[Strand]]:
-    """The sum of the lanes' surrogates over a block of steps of all series, and the strands after it."""
+    """The sum of the lanes' surrogates over a block of steps of all series, and the strands after it.
 
-    def of_series(first: Taken | None, rest: Taken | None, strands: list[Strand] | None) -> tuple[Scalar, list[Strand]]:
+    `recurred` is what `_recurred` found for the block, where it was called before.
+    """
+
+    def of_series(first: Taken | None, rest: Taken | None, strands: Any, last: Any, saved: Any):
         total, after = [], []
         for index, lane in enumerate(lanes):
             replay = Replay(lane, *modules, key, guard=guard, checkpoint=checkpoint)
@@ -196,15 +161,41 @@ def _surrogate(
                 term, strand = replay.first(first)
                 total.append(term)
             if rest is not None and len(rest.remaining):
-                term, strand = replay.rest(rest, strand)
+                own = None if last is None or saved[index] is None else (last[index], saved[index])
+                term, strand = replay.rest(rest, strand, own)
                 total.append(term)
             after.append(strand)
         return jnp.sum(jnp.stack(total)), after
 
     # The series first, then the time: other orders of nested `vmap` put a transposition around every operation.
-    rest = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), rest)
-    totals, after = jax.vmap(of_series, axis_name=SERIES)(first, rest, strands)
+    last, saved = recurred
+    rest, saved = time_first((rest, saved))
+    totals, after = jax.vmap(of_series, axis_name=SERIES)(first, rest, strands, last, saved)
     return jnp.sum(totals), after
+
+
+def _recurred(
+    lanes: tuple[Lane, ...],
+    modules: tuple[Model, Proposal],
+    taken: Taken,
+    memories: list[Any],
+    key: Key,
+    guard: bool,
+    checkpoint: bool,
+) -> tuple[list[Any], list[Any]]:
+    """The lanes' memories after a block of steps, and those before each step with its latents, time first."""
+
+    def of_series(taken: Taken, memories: list[Any]) -> tuple[list[Any], list[Any]]:
+        after, saved = [], []
+        for lane, memory in zip(lanes, memories, strict=True):
+            replay = Replay(lane, *modules, key, guard=guard, checkpoint=checkpoint)
+            last, found = replay.recur(taken, memory) or (memory, None)
+            after.append(last)
+            saved.append(found)
+        return after, saved
+
+    after, saved = jax.vmap(of_series, axis_name=SERIES)(time_first(taken), memories)
+    return after, time_first(saved)
 
 
 @eqx.filter_custom_vjp
@@ -266,8 +257,8 @@ def _gradient(
         else:
 
             def surrogate(live: Any, guard: bool) -> tuple[Scalar, Any]:
-                modules = eqx.combine(live, constant)
-                return _across_time(sampler, lanes, *modules, group, key, checkpoint=checkpoint, guard=guard)
+                model, proposal = eqx.combine(live, constant)
+                return _across_time(sampler, lanes, model, proposal, group, key, checkpoint=checkpoint, guard=guard)
 
             gradient, (run, absent) = jax.grad(surrogate, has_aux=True)(live, False)
             gradient = repaired(absent, gradient, lambda: jax.grad(surrogate, has_aux=True)(live, True)[0])
@@ -308,9 +299,7 @@ def _over_steps(
             live, first_contexts, rest_contexts = arguments
             taken = with_contexts(first, first_contexts), with_contexts(rest, rest_contexts)
             modules = eqx.combine(live, constant)
-            total, after = _surrogate(
-                lanes, modules, taken[0], taken[1], strands, key, guard=guard, checkpoint=checkpoint
-            )
+            total, after = _surrogate(lanes, modules, key, *taken, strands, guard=guard, checkpoint=checkpoint)
             return total, frozen(after) if carries else None
 
         found, after = jax.grad(surrogate, has_aux=True)(arguments, not shared)

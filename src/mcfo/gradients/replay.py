@@ -86,15 +86,18 @@ class Replay:
             path, term = self._rule.extend(self._rule.start(step.log_weights), step)
         return term, Strand(later, self._as_carried(step.log_weights), path)
 
-    def rest(self, taken: Taken, strand: Strand | None) -> tuple[Scalar, Strand]:
+    def rest(self, taken: Taken, strand: Strand | None, recurred: Any = None) -> tuple[Scalar, Strand]:
         """The surrogate of later steps, time first, and the strand after them.
 
         Without a strand no gradient comes from the past: the steps start from the memories that the sampler had.
+        `recurred` is what `recur` returned for these steps, where it was called before.
         """
+        if recurred is None and strand is not None:
+            recurred = self.recur(taken, strand.memory)
         taken = self._own(taken, several=True)
         memories, latents, last = taken.draw.memory, taken.draw.latents, None
-        if strand is not None and self._crosses(taken):
-            last, (memories, latents) = self._recur(taken, strand.memory)
+        if recurred is not None:
+            last, (memories, latents) = recurred
 
         def of_step(step: Any) -> Densities:
             frame, draw, memory, latents = step
@@ -125,7 +128,7 @@ class Replay:
         if isinstance(rule, StepRule) and rule.draws is not None:
 
             def thin(draw: StepDraw, frame: Frame) -> StepDraw:
-                own = step_key(self._key, frame.series_id, frame.time)
+                own = step_key(self._key, frame)
                 return rule.thinned(draw, key=jax.random.fold_in(own, _THINNING_TAG))
 
             draw = (jax.vmap(thin) if several else thin)(draw, frame)
@@ -137,8 +140,14 @@ class Replay:
             return True
         return not isinstance(self._model, MarkovModel) and (self._lane.theta or taken.draw.memory is None)
 
-    def _recur(self, taken: Taken, memory: Memory) -> tuple[Memory, tuple[Memory, Any]]:
-        """Phase 1: the memories before each step and its latents, along the ancestral lines."""
+    def recur(self, taken: Taken, memory: Memory) -> tuple[Memory, tuple[Memory, Any]] | None:
+        """Phase 1: the memories after the last step; those before each step and its latents, along the ancestral lines.
+
+        None where no gradient comes from the past.
+        """
+        taken = self._own(taken, several=True)
+        if not self._crosses(taken):
+            return None
 
         def body(memory: Memory, step: Any) -> tuple[Memory, tuple[Memory, Any]]:
             frame, draw = step

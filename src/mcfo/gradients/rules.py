@@ -16,6 +16,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
+from mcfo.smc.compatibility import is_positive, whole_number
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.trace import StepDraw
 from mcfo.types import Key, LogWeights, Scalar
@@ -36,6 +37,7 @@ def all_series() -> tuple[str, ...]:
 
 def _is_shared() -> bool:
     """Whether several devices share the batch that is being traced."""
+    # JAX answers for an axis that does not exist by an error alone.
     try:
         jax.lax.axis_size(DEVICES)
     except NameError:
@@ -93,6 +95,7 @@ class Step(eqx.Module):
 def weighted_sum(log_weights: LogWeights, values: Float[Array, " particles"]) -> Scalar:
     """Σ_i [v_i] values_i, where the weights are numbers: an estimate averages, it does not reweight."""
     log_weights = jax.lax.stop_gradient(log_weights)
+    # The inner `where` keeps what is not finite out of the gradient, the outer one out of the sum.
     alive = log_weights > -jnp.inf
     return jnp.sum(jnp.where(alive, jnp.exp(log_weights) * jnp.where(alive, values, 0.0), 0.0))
 
@@ -144,6 +147,62 @@ class PathRule(Rule):
         """The rest of the surrogate, after the last step; `log_weights` are the last ones."""
 
 
+class Backward(eqx.Module):
+    """How a surrogate is differentiated. The sampler always runs on numbers: it decides what is drawn, the rules decide
+    what is differentiated."""
+
+
+def _count(value: object, name: str) -> None:
+    if value is not None and not is_positive(value):
+        raise ValueError(f"{name} is a whole number, at least 1, but got {value!r}.")
+
+
+class Accumulated(Backward):
+    """Adds up the gradients of blocks of steps while the filter runs.
+
+    For rules that stay within a step, of Markov models: there no gradient crosses time, and blocks lose nothing.
+
+    - Time: one forward pass of the filter, and forward and backward of the densities. With networks and one step at a
+      time XLA computes the densities of filter and rule once.
+    - Memory: one block; it does not grow with the length of the series.
+
+    **Arguments:**
+
+    - `steps`: the steps of a block; by default as many as fit into the caches.
+    """
+
+    steps: int | None = eqx.field(static=True, default=None, converter=whole_number)
+
+    def __check_init__(self):
+        _count(self.steps, "The number of steps of Accumulated")
+
+
+class Reverse(Backward):
+    """Reverse mode across time, after the filter has run. It serves every rule and every model.
+
+    - Time: one forward pass of the filter, forward and backward of what the rule replays; with `checkpoint`, one more
+      forward pass of that.
+    - Memory: steps x series x particles, times what the densities save; `checkpoint` saves the memories and latents
+      alone, `window` bounds the steps and `series` the series.
+
+    **Arguments:**
+
+    - `checkpoint`: compute what the replay computed again on the way back instead of saving it.
+    - `window`: how many steps a gradient goes back; None, all of them. Particles, weights and memories continue from
+      window to window, so that no value changes; gradients are truncated at the windows' ends.
+    - `series`: how many series of a batch are differentiated at once; None, all of them. Small groups stay in the
+      caches. Path rules that compare series (`ResamplingScore(baseline="others")`) need all of them.
+    """
+
+    checkpoint: bool = eqx.field(static=True, default=False)
+    window: int | None = eqx.field(static=True, default=None, converter=whole_number)
+    series: int | None = eqx.field(static=True, default=None, converter=whole_number)
+
+    def __check_init__(self):
+        _count(self.window, "A window's number of steps")
+        _count(self.series, "The number of series of Reverse")
+
+
 class Lane(eqx.Module):
     """A rule and the sides that it teaches; the others are frozen in it."""
 
@@ -154,6 +213,7 @@ class Lane(eqx.Module):
 
 def is_local(rule: Rule, model: Model) -> bool:
     """Whether no gradient of this rule crosses time, and no weight either."""
+    # Other models remember more than the last latent, and theta moves what they remember.
     return isinstance(rule, StepRule) and isinstance(model, MarkovModel) and rule.flow.latents != "all"
 
 
@@ -162,6 +222,7 @@ def has_networks(model: Model, proposal: Proposal) -> bool:
     return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 100
 
 
+# Not values + others - stop_gradient(others): the difference of two infinities is NaN.
 @jax.custom_jvp
 def with_gradient_of(values: Any, others: Any) -> Any:
     """The values, with the gradient of others in place of their own: also where the others are not finite."""

@@ -106,6 +106,7 @@ class _Genealogical(PathRule):
     def extend(
         self, carried: Float[Array, "particles lag"], step: Step
     ) -> tuple[Float[Array, "particles lag"], Scalar]:
+        # Descendants inherit the sums with the histories that earned them.
         carried, density = inherit(carried, step.ancestors), self._log_density(step)[:, None]
         if self.lag is None:
             return carried + density, jnp.zeros_like(step.increment)
@@ -188,6 +189,7 @@ class ResamplingScore(PathRule):
     def objection(self, sampler: Any) -> str | None:
         if not isinstance(sampler, SMC):
             return refuse_accepted(sampler)
+        # Without resampling there are no ancestors, and nothing is missing.
         if type(sampler.criterion) is Never:
             return None
         if type(sampler.criterion) is not Always:

@@ -16,8 +16,7 @@ from jaxtyping import Array, Float
 
 from mcfo.data.batching import Batches, Buckets, as_buckets
 from mcfo.errors import InputError
-from mcfo.gradients.estimate import Reverse
-from mcfo.gradients.rules import DEVICES, has_networks
+from mcfo.gradients.rules import DEVICES, Reverse, has_networks
 from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores, usual_repeats
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.parameters import Modules, describe, finite_or_none, named_arrays, split

@@ -1,8 +1,8 @@
 """Objectives by name: each is an alias of a sampler and two gradient rules."""
 
-from mcfo.gradients.estimate import Accumulated as Accumulated
-from mcfo.gradients.estimate import Backward as Backward
-from mcfo.gradients.estimate import Reverse as Reverse
+from mcfo.gradients.rules import Accumulated as Accumulated
+from mcfo.gradients.rules import Backward as Backward
+from mcfo.gradients.rules import Reverse as Reverse
 from mcfo.objectives.named import aesmc as aesmc
 from mcfo.objectives.named import alternating as alternating
 from mcfo.objectives.named import bootstrap as bootstrap

@@ -8,9 +8,8 @@ from typing import Any, Literal
 
 from mcfo.errors import nearest
 from mcfo.gradients.draws import Sampler
-from mcfo.gradients.estimate import Backward
 from mcfo.gradients.registry import rule_by_name
-from mcfo.gradients.rules import Pathwise, Rule
+from mcfo.gradients.rules import Backward, Pathwise, Rule
 from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
 from mcfo.objectives.objective import Estimator, Objective
 from mcfo.smc.filter import SMC, sis

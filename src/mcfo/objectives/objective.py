@@ -12,9 +12,21 @@ import jax
 import jax.numpy as jnp
 
 from mcfo.gradients.draws import Run, Sampler
-from mcfo.gradients.estimate import Accumulated, Backward, Reverse, differentiable_run
+from mcfo.gradients.estimate import differentiable_run
 from mcfo.gradients.registry import RULES
-from mcfo.gradients.rules import ONE_STEP, Lane, PathRule, Rule, Side, StepRule, is_local, with_gradient_of
+from mcfo.gradients.rules import (
+    ONE_STEP,
+    Accumulated,
+    Backward,
+    Lane,
+    PathRule,
+    Reverse,
+    Rule,
+    Side,
+    StepRule,
+    is_local,
+    with_gradient_of,
+)
 from mcfo.gradients.score import FilterScore, ResamplingScore
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal

@@ -74,16 +74,18 @@ class Randomness(eqx.Module):
     imputation: KeyArray[Array, "..."]
 
 
-def step_key(key: Key, series_id: Int[Array, ""], time: Int[Array, ""]) -> Key:
+def step_key(key: Key, frame: Frame) -> Key:
     """The key of one step of one series."""
-    return _fold_in(_fold_in(typed(key), series_id), time)
+    # Two folds, not one of a sum: no two steps share a key, however long the series are.
+    return jax.random.fold_in(jax.random.fold_in(typed(key), frame.series_id), frame.time)
 
 
 def step_keys(key: Key, series_ids: Int[Array, "steps ..."], times: Int[Array, "steps ..."]) -> Keys:
-    """The keys of several steps of one series or of a batch; the time axis comes first."""
+    """The keys of several steps, split from `step_key`, of one series or of a batch; the time axis comes first."""
 
     def of_step(step: Any) -> Keys:
-        return Keys(*_split(step_key(key, *step), 3))
+        series_id, time = step
+        return Keys(*_split(_fold_in(_fold_in(typed(key), series_id), time), 3))
 
     return map_in_rounds(of_step if times.ndim == 1 else jax.vmap(of_step), (series_ids, times))
 
@@ -106,6 +108,7 @@ def noise_shape(distribution: Distribution) -> NoiseShape | None:
     if base is None:
         return None
     dtype = jnp.result_type(base.loc, base.scale if type(base) is dist.Normal else base.scale_tril)
+    # Parameters may be integers; noise never is.
     event_shape = distribution.event_shape  # pyright: ignore[reportAttributeAccessIssue]
     return NoiseShape(event_shape, dtype if jnp.issubdtype(dtype, jnp.floating) else jnp.result_type(float))
 
@@ -145,7 +148,7 @@ def draw_randomness(
     """
     keys, numbers = step_keys(key, series_ids, times), None
     if dtype is not None:
-
+        # No scheme needs the weights to draw its numbers, so that they need not be drawn inside of the filter's loop.
         def of_step(key: Key) -> Any:
             return sampler.resampling.numbers(sampler.particles, dtype, key=key)
 
@@ -211,6 +214,7 @@ def exponential(key: Key, shape: tuple[int, ...], dtype: Any) -> Float[Array, ".
 def normal_from_words(words: UInt[Array, "..."], dtype: Any) -> Float[Array, "..."]:
     """The numbers of `jax.random.normal` from random bits, up to rounding."""
     one = np.ones((), dtype)
+    # Not -1 itself, where the inverse of the error function is infinite.
     lowest = np.nextafter(-one, 0 * one)
     signed = jnp.maximum(lowest, _fractions(words, dtype) * (one - lowest) + lowest)
     return np.sqrt(2).astype(dtype) * _erf_inv(signed)
@@ -243,6 +247,7 @@ def _words(key: Key, shape: tuple[int, ...], dtype: Any) -> UInt[Array, "..."]:
     """The random bits of which `jax.random` makes numbers of this type, one word a number."""
     kind = jnp.finfo(dtype)
     if kind.bits < 32 or not _is_stock(key):
+        # JAX draws fewer bits for numbers of half precision. No benchmark needs these to be fast.
         return jax.random.bits(key, shape, f"uint{8 if kind.nmant < 8 else kind.bits}")
     counters = jax.lax.iota(jnp.uint32, math.prod(shape)).reshape(shape)
     first, second = _threefry(jax.random.key_data(key), counters)
@@ -281,6 +286,7 @@ def _is_stock(key: Key) -> bool:
 @jax.jit  # traced once for each shape
 def _threefry(key: UInt32[Array, "2"], counters: Word) -> tuple[Word, Word]:
     """Two words of hash for each counter (Salmon et al., 2011: Threefry-2x32, 20 rounds)."""
+    # A Python loop: written out, the rounds become one pass of the compiler over each counter.
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     first, second = jnp.broadcast_to(keys[0], counters.shape), counters + keys[1]
     for group in range(5):
