@@ -208,9 +208,7 @@ def follow(
         return model.emission(None, latent, frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
 
     def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> tuple[Any, ...]:
-        of_choice, of_move, of_next = jax.random.split(
-            jax.random.fold_in(step_key(key, frame.series_id, frame.time), _TAG), 3
-        )
+        of_choice, of_move, of_next = jax.random.split(jax.random.fold_in(step_key(key, frame), _TAG), 3)
         # Nothing comes before the first frame: its row of predictions is cut off below.
         state = outcome.state if before is None else before
         means = jax.vmap(lambda memory: model.transition(memory, frame.inputs).mean)(state.memory)  # pyright: ignore[reportAttributeAccessIssue]

@@ -213,7 +213,7 @@ def _squared_error(model: Model, before: State | None, frame: Frame, particles: 
         prior = (model.initial if before is None else model.transition)(memory, frame.inputs)
         return model.emission(memory, prior.sample(key), frame.inputs).mean  # pyright: ignore[reportAttributeAccessIssue]
 
-    keys = jax.random.split(jax.random.fold_in(step_key(key, frame.series_id, frame.time), _PREDICTION_TAG), particles)
+    keys = jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), particles)
     memory = model.start(frame.inputs) if before is None else before.memory
     log_weights = uniform_log_weights(particles, dtype) if before is None else before.log_weights
     predictions = jax.vmap(predicted, in_axes=(None if before is None else 0, 0))(memory, keys)

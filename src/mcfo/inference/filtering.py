@@ -89,9 +89,7 @@ def _filtered(
         carried = carried if before is None else before.log_weights
         saved = None
         if draws:
-            of_latents, of_observations = jax.random.split(
-                jax.random.fold_in(step_key(key, frame.series_id, frame.time), _DRAW_TAG)
-            )
+            of_latents, of_observations = jax.random.split(jax.random.fold_in(step_key(key, frame), _DRAW_TAG))
             saved = Draws(
                 flat(latents[systematic_indices(state.log_weights, draws, key=of_latents)]),
                 flat(observations[systematic_indices(carried, draws, key=of_observations)]),
@@ -116,7 +114,7 @@ def _predict(model: Model, before: State | None, frame: Frame, particles: int, k
         observation = emission.sample(of_observation)
         return observation, emission_mean(emission, observation)
 
-    keys = jax.random.split(jax.random.fold_in(step_key(key, frame.series_id, frame.time), _PREDICTION_TAG), particles)
+    keys = jax.random.split(jax.random.fold_in(step_key(key, frame), _PREDICTION_TAG), particles)
     memory = model.start(frame.inputs) if before is None else before.memory
     return jax.vmap(one, in_axes=(None if before is None else 0, 0))(memory, keys)
 

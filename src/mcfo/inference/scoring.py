@@ -91,7 +91,7 @@ def rolling(
 
         def scores() -> Rolling:
             ahead = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, index, horizon), targets)
-            own = jax.random.fold_in(step_key(key, frame.series_id, frame.time), _ROLLING_TAG)
+            own = jax.random.fold_in(step_key(key, frame), _ROLLING_TAG)
             return _rolling_forecast(model, before, ahead, draws, own, outcome.increment.dtype)
 
         def nothing() -> Rolling:

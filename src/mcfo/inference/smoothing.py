@@ -131,7 +131,7 @@ def _seen(model: Model, memory: Memory, latent: Any, frame: Frame, sample: Key, 
 
 def _keys(key: Key, frame: Frame, count: int) -> Any:
     """Return two keys for each path."""
-    return jax.random.split(jax.random.fold_in(step_key(key, frame.series_id, frame.time), _TAG), (2, count))
+    return jax.random.split(jax.random.fold_in(step_key(key, frame), _TAG), (2, count))
 
 
 @eqx.filter_jit
