@@ -111,6 +111,16 @@ def test_it_works_in_another_thread():
     assert len(notes.texts) == 1
 
 
+HEED_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
+"""A process that is started in the background ignores Ctrl-C, and so do those that it starts."""
+
+
+def start(program, **pipes):
+    """A Python process that Ctrl-C reaches."""
+    command = [sys.executable, "-c", HEED_INTERRUPTS + program]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **pipes)
+
+
 BLOCKED = """
 import ctypes, sys, time
 from mcfo.learning.progress import ProgressBar
@@ -137,18 +147,16 @@ finally:
 
 @pytest.mark.parametrize("first", [False, True], ids=["later", "first"])
 def test_interrupt_while_blocked(first):
-    process = subprocess.Popen(
-        [sys.executable, "-c", BLOCKED.format(first=first)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    try:
-        while (line := process.stdout.readline()).strip() != "blocked":
-            assert line, process.stderr.read()
-        time.sleep(2.0)
-        assert process.poll() is None  # it never ends a run by itself
-        process.send_signal(signal.SIGINT)
-        output, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
+    with start(BLOCKED.format(first=first), stderr=subprocess.PIPE) as process:
+        try:
+            while (line := process.stdout.readline()).strip() != "blocked":
+                assert line, process.stderr.read()
+            time.sleep(2.0)
+            assert process.poll() is None  # it never ends a run by itself
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert process.returncode == 130
     assert "mcfo: Interrupted in a computation that did not end" in errors
     assert "Resume with --resume." in errors
@@ -178,11 +186,11 @@ except KeyboardInterrupt:
 
 
 def test_interrupt_of_a_healthy_run_is_an_exception():
-    process = subprocess.Popen([sys.executable, "-c", HEALTHY], stdout=subprocess.PIPE, text=True)
-    try:
-        assert process.stdout.readline().strip() == "running"
-        process.send_signal(signal.SIGINT)
-        output, _ = process.communicate(timeout=30)
-    finally:
-        process.kill()
+    with start(HEALTHY) as process:
+        try:
+            assert process.stdout.readline().strip() == "running"
+            process.send_signal(signal.SIGINT)
+            output, _ = process.communicate(timeout=30)
+        finally:
+            process.kill()
     assert (process.returncode, output.strip()) == (3, "unwound")
