@@ -95,7 +95,9 @@ class Replay:
         if recurred is None and strand is not None:
             recurred = self.recur(taken, strand.memory)
         taken = self._own(taken, several=True)
-        memories, latents, last = taken.draw.memory, taken.draw.latents, None
+        memories, latents = taken.draw.memory, taken.draw.latents
+        # Where nothing recurs, the first step's memory stays in the strand: a loop over steps carries one structure.
+        last = None if strand is None else strand.memory
         if recurred is not None:
             last, (memories, latents) = recurred
 

@@ -17,7 +17,7 @@ from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.noise import NoiseShape, is_reparameterized, noise_shape
-from mcfo.types import Distribution, is_known
+from mcfo.types import Distribution
 
 
 class Fit(NamedTuple):
@@ -199,7 +199,7 @@ class _Support(NamedTuple):
         if not adjustable and name not in ("Real", "Positive", "SoftplusPositive", "Nonnegative", "UnitInterval"):
             return cls(name, name, 0.0, 0.0, adjustable=False)
         lower, upper = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
-        if not all(is_known(bound) and jnp.ndim(bound) == 0 for bound in (lower, upper)):
+        if any(isinstance(bound, jax.core.Tracer) or jnp.ndim(bound) > 0 for bound in (lower, upper)):
             return None
         return cls(name, "continuous", float(lower), float(upper), adjustable)
 
