@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jax.core import Tracer
 from numpyro.distributions import constraints
 
 from mcfo.models.base import Model
@@ -199,7 +200,7 @@ class _Support(NamedTuple):
         if not adjustable and name not in ("Real", "Positive", "SoftplusPositive", "Nonnegative", "UnitInterval"):
             return cls(name, name, 0.0, 0.0, adjustable=False)
         lower, upper = getattr(support, "lower_bound", -math.inf), getattr(support, "upper_bound", math.inf)
-        if any(isinstance(bound, jax.core.Tracer) or jnp.ndim(bound) > 0 for bound in (lower, upper)):
+        if any(isinstance(bound, Tracer) or jnp.ndim(bound) > 0 for bound in (lower, upper)):
             return None
         return cls(name, "continuous", float(lower), float(upper), adjustable)
 
