@@ -240,7 +240,7 @@ def build_dataset(
 
 def _lengthened(array: np.ndarray, steps: int) -> np.ndarray:
     extra = [(0, steps - len(array)), *[(0, 0)] * (array.ndim - 1)]
-    return np.pad(array, extra, constant_values=np.datetime64("NaT") if array.dtype.kind == "M" else np.nan)
+    return np.pad(array, extra, constant_values=np.array("NaT", array.dtype) if array.dtype.kind == "M" else np.nan)
 
 
 def arviz_groups(dataset: xarray.Dataset) -> dict[str, xarray.Dataset]:
