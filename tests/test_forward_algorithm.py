@@ -40,6 +40,7 @@ def test_the_likelihood_is_the_sum_over_all_paths(problem):
     assert abs(log_evidence(model, backwards) - exact) > 1e-6
 
 
+@pytest.mark.ci
 def test_ragged_series_and_padding_change_nothing(problem):
     model, series = problem
     others = [series, prefix(series, 3), gappy(model, 4, seed=1)]

@@ -204,6 +204,7 @@ def test_score_equals_finite_differences(two_views):
         np.testing.assert_allclose(score[index], (values[0] - values[1]) / 2e-5, rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.ci
 def test_padding_batches_and_precision_change_nothing(two_views):
     model, series, _ = two_views
     whole, whole_smoothed = kalman_filter(model, series), kalman_smoother(model, series)

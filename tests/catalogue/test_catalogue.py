@@ -349,6 +349,7 @@ BINARY = [Series.from_values([[0, 1], [1, 1], [np.nan, 1.0]]), Series.from_value
 NARROW = {"transition_units": "4", "emission_units": "3,5", "encoder_units": "4,2", "proposal_units": (3,)}
 
 
+@pytest.mark.ci
 def test_the_deep_model_begins_at_the_mean_of_the_data():
     start = build("deep", BINARY, {**NARROW, "latent": "2"})
     assert start.chosen == {"emission": "bernoulli"}

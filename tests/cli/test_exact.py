@@ -85,6 +85,7 @@ def test_in_sample_is_said(place, tmp_path):
     assert json.loads(other.stdout)["in_sample"] is False
 
 
+@pytest.mark.ci
 def test_states_and_forecasts_are_exact_and_say_so(place, tmp_path):
     folder, _ = place
     for task, options in (("filter", []), ("smooth", []), ("forecast", ["--steps", 4])):

@@ -9,7 +9,7 @@ from mcfo.data.piano_rolls import read_midi, write_midi
 from mcfo.data.tables import read_series
 from support.commands import SMALL, invoke, refused
 
-pytestmark = pytest.mark.xdist_group("listening")  # its fixtures take long: one worker makes them
+pytestmark = [pytest.mark.xdist_group("listening"), pytest.mark.ci]  # its fixtures take long: one worker makes them
 
 FEW = ["--steps", "5", "--particles", "8", "--draws", "4"]
 NARROW = ("latent=2", "transition_units=3", "emission_units=3", "encoder_units=3", "proposal_units=3")

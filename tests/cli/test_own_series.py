@@ -14,7 +14,7 @@ from mcfo.catalogue.registry import CATALOGUE
 from mcfo.cli.main import app
 from support.commands import SMALL, invoke, planned, refused
 
-pytestmark = pytest.mark.xdist_group("own series")
+pytestmark = [pytest.mark.xdist_group("own series"), pytest.mark.ci]
 
 OWN = """
 import jax.numpy as jnp

@@ -26,6 +26,7 @@ def probabilities(path, name):
     return np.array([float(row["mean"]) for row in rows(path) if row["name"] == name])
 
 
+@pytest.mark.ci
 def test_a_hidden_markov_model_reaches_the_maximum(tmp_path):
     path, values = volatilities()
     data, run = write(tmp_path / "y.csv", values), tmp_path / "run"
@@ -56,6 +57,7 @@ def test_a_hidden_markov_model_reaches_the_maximum(tmp_path):
     assert "standard deviation" in (run / "report.html").read_text()
 
 
+@pytest.mark.ci
 def test_counts_with_gaps_and_three_states(tmp_path):
     _, values = counts()
     data, run = write(tmp_path / "y.csv", values), tmp_path / "run"

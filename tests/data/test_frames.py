@@ -172,6 +172,7 @@ def test_the_form_survives_netcdf_and_dates_reach_csv(tmp_path):
     assert rows["moment"].tolist()[::2] == ["2020-06-30", "2020-07-31"]
 
 
+@pytest.mark.ci
 def test_a_forecast_of_a_model_has_dates():
     """The real thing once: a model, a filter, a forecast of a frame with two series of different ends."""
     model = mcfo.models.StochasticVolatility(level=-1.0, persistence=0.9, scale=0.3)

@@ -43,7 +43,7 @@ SIGMAS = 4.0
 SIZES = (1, 10, 100, 1000)
 REPLICATES = 3000
 NAMES = ["bootstrap", "wide", "optimal"]
-pytestmark = pytest.mark.xdist_group("bounds")  # its samples take long: one worker makes them
+pytestmark = [pytest.mark.xdist_group("bounds"), pytest.mark.ci]  # its samples take long: one worker makes them
 
 
 @pytest.fixture(scope="module")

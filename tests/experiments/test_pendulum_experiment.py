@@ -75,6 +75,7 @@ def test_rates_fall_from_the_papers_first_to_its_last(preset):
         assert rates(10) / rates(0) == pytest.approx(0.998, abs=1e-5)
 
 
+@pytest.mark.ci
 def test_predictions_are_those_of_the_kalman_filter():
     """Both of them: where everything is linear the picture at the mean is the mean of the pictures."""
     model, linear = linear_model()
@@ -93,6 +94,7 @@ def test_predictions_are_those_of_the_kalman_filter():
     assert np.abs(found.at_mean[:-1] - pictures[1:]).max() > 0.1
 
 
+@pytest.mark.ci
 def test_errors_are_sums_of_norms_over_the_later_frames():
     model, _ = linear_model()
     proposal = Amortized(2, 2, key=jax.random.key(1), encoder=(4,), hidden=(4,))

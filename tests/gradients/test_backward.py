@@ -28,6 +28,7 @@ def gradient(objective, missing=True):
     return np.asarray(flat(*gradients)), np.asarray(run.log_evidence), run
 
 
+@pytest.mark.ci
 def test_a_window_of_one_step_is_the_filtering_objective():
     """Without the past, AESMC is MCFO where the proposal does not read theta, as it does at a gap; another pass."""
     wanted, evidence, _ = gradient(mcfo.objectives.mcfo(5), missing=False)
@@ -78,6 +79,7 @@ def gappy_batch(count):
     return stack([data(MODEL, 4 + n % 3, missing=True, seed=n, series_id=n) for n in range(count)])
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("checkpoint", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_groups_add_up_to_the_batch(checkpoint):
     sampler = {"resampling": mcfo.resampling.Multinomial(), "criterion": mcfo.resampling.ESSBelow(0.7)}

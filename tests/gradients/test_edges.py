@@ -178,6 +178,7 @@ def test_the_dead_have_no_say(objective):
     assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(gradients))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "objective",
     [

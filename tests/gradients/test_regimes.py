@@ -56,6 +56,7 @@ def problem():
     return model, series, flat(score), flat(filter_score(model, series))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("proposal", [Bootstrap(), OptimalRegimes()], ids=lambda one: type(one).__name__)
 def test_fisher_agrees_with_the_exact_score(problem, proposal):
     model, series, score, _ = problem

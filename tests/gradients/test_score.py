@@ -144,6 +144,7 @@ class TestDraws:
         assert (gaps[:, THETA].std(axis=0) > 0).all()
         np.testing.assert_allclose(gaps[:, THETA.stop :], 0.0, atol=1e-9, err_msg="phi learns as before")
 
+    @pytest.mark.ci
     def test_draws_that_ignore_the_weights_are_noticed(self, problem):
         """Negative control."""
 

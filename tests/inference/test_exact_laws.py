@@ -120,6 +120,7 @@ def test_rolling_log_scores_are_those_of_the_joint_gaussian_at_every_horizon():
     assert not np.allclose(other.series[0].log_score[scored], truth[scored], rtol=1e-6)
 
 
+@pytest.mark.ci
 def test_particles_score_as_the_exact_distributions_within_their_printed_errors():
     model = two_columns()
     series = gapped_series(model)

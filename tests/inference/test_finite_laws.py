@@ -69,6 +69,7 @@ def test_data_sets_have_the_probabilities_of_the_regimes(problem):
     assert (gap < 5 * values.std(axis=1) / 2000**0.5).all()
 
 
+@pytest.mark.ci
 def test_particles_agree(problem):
     """Backward simulation and forecasts by particles come to the same regimes."""
     model, series = problem

@@ -29,6 +29,7 @@ def exact(model, series):
     return means, np.einsum("ij,tjk,ik->ti", matrix, latent, matrix) + np.diag(noise)
 
 
+@pytest.mark.ci
 def test_moments_and_quantiles_are_the_kalman_filters():
     series = data(MODEL, 5, missing=True)
     means, variances = exact(MODEL, series)

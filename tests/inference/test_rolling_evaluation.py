@@ -89,6 +89,7 @@ def test_scores_are_those_of_the_exact_law(gaussian, ahead):
     assert standard_errors(plain, expected[known].mean()) > 5
 
 
+@pytest.mark.ci
 def test_a_right_model_is_calibrated_and_a_wrong_one_is_not():
     series = [
         Series.from_values(simulate(MODEL, 100, key=jax.random.key(seed))[1], series_id=seed) for seed in range(10)
@@ -158,6 +159,7 @@ class Remembering(Model):
         return 0.5 * observation
 
 
+@pytest.mark.ci
 def test_memories_inputs_and_missing_dimensions():
     model, inputs = Remembering(), np.linspace(-1, 1, 60)[:, None]
     values = np.array(simulate(model, 60, key=jax.random.key(0), inputs=jnp.asarray(inputs))[1])

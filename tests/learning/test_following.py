@@ -11,6 +11,8 @@ import mcfo
 from mcfo import Series, objectives
 from mcfo.proposals import LocallyOptimal
 
+pytestmark = pytest.mark.ci
+
 
 @pytest.fixture(scope="module")
 def trend():

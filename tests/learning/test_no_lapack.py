@@ -83,6 +83,7 @@ def test_catalogue(name, gaps, inputs):
     assert not lapack_calls_in_loops(lower(start.model, start.proposal, start.fixed, series, entry.rules))
 
 
+@pytest.mark.ci
 def test_more_latents_than_are_unrolled():
     series = partly_observed(6, gaps=True)
     start = build("local-trend", series, {}, gaps=True)

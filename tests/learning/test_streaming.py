@@ -39,6 +39,7 @@ def answers(state, values):
     return state, jax.tree.map(lambda *leaves: np.stack(leaves), *found)
 
 
+@pytest.mark.ci
 def test_a_stream_agrees_with_the_batch_filter_and_compiles_once():
     """1000 steps on the same key, single dimensions and whole steps missing: 1e-9."""
     model = vector_model()
@@ -95,6 +96,7 @@ def test_the_first_update_is_the_objectives_gradient():
     assert any(np.any(leaf) for leaf in jax.tree.leaves(changes[1]))
 
 
+@pytest.mark.ci
 def test_a_stream_learns():
     """From 0.5 towards the 0.9 of the data, as a scan of the same step; what is missing teaches nothing."""
     model, proposal = start()
@@ -116,6 +118,7 @@ def _resident():
     return pages * 4096 / 2**20
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("steps", [5000, pytest.param(50_000, marks=pytest.mark.slow)])
 def test_memory_does_not_grow(steps):
     """After a warm-up, less than 10 MiB; benchmarks/stream.py measures a million steps of the command."""

@@ -71,6 +71,7 @@ def test_compiling_is_not_counted():
     assert not notes.texts
 
 
+@pytest.mark.ci
 def test_updates_that_have_always_been_slow_are_not_stalled():
     notes = Notes()
     with Watchdog(notes, RESUME, seconds=0.5) as watchdog:

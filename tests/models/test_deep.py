@@ -59,6 +59,7 @@ def test_a_transition_begins_near_the_identity(sizes):
     assert np.abs(slopes(near) - np.eye(2)).max() < 0.7 < np.abs(slopes(plain) - np.eye(2)).max()
 
 
+@pytest.mark.ci
 def test_a_network_too_narrow_to_carry_its_inputs_begins_as_any_other():
     assert [MLP(2, units, 4, key=KEY).carries(2) for units in (3, 4)] == [False, True]
     assert [MLP(3, units, 4, key=KEY).carries(2) for units in (4, 5)] == [False, True], "a unit for the third input"
@@ -277,6 +278,7 @@ def test_what_is_missing_or_padded_changes_nothing():
         np.testing.assert_allclose(first, second, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.ci
 def test_gradients_are_those_of_finite_differences():
     """Of the bound itself, by the pathwise rule without resampling, in every array of model and proposal."""
     model, proposal = small()

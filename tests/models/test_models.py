@@ -88,6 +88,7 @@ def test_autoregressions_that_make_no_sense_are_refused(name, value):
         StochasticVolatility(**{name: value})
 
 
+@pytest.mark.ci
 def test_models_can_be_made_while_tracing():
     """So that a loss may build its model from numbers that it differentiates."""
 

@@ -106,6 +106,7 @@ def test_a_residual_proposal_begins_around_the_prior_and_a_blind_one_is_it():
     np.testing.assert_allclose(blind.mean, prior.mean, rtol=1e-12)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", [VRNN, pytest.param(SRNN, marks=pytest.mark.slow)])
 def test_padding_and_the_order_of_a_batch_change_no_likelihood(kind):
     model, proposal = small(kind)

@@ -41,6 +41,7 @@ def with_proper_start():
     )
 
 
+@pytest.mark.ci
 def test_particles_have_the_same_evidence():
     """With a proper start, the latent of driven entries and the memory are the model of the Kalman filter."""
     model = with_proper_start()

@@ -51,6 +51,7 @@ def test_with_every_path_the_evidence_is_exact():
     np.testing.assert_allclose(found, exact, atol=1e-10)
 
 
+@pytest.mark.ci
 def test_the_variance_is_ten_times_below_that_of_the_plain_filter():
     model = switching()
     series = gappy(model, STEPS)

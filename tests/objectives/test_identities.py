@@ -120,6 +120,7 @@ def test_equal_samplers_cost_one_run(runs):
         assert (objective.runs, runs(objective)) == (wanted, wanted)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "name",
     [
@@ -183,6 +184,7 @@ def test_one_surrogate_for_both_sides_is_two():
     assert not np.allclose(leaky[0].transition_matrix, together[0].transition_matrix)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(
     "objective",
     [
@@ -200,6 +202,7 @@ def test_a_batch_is_the_mean_of_its_series_and_padding_changes_nothing(objective
     np.testing.assert_allclose(together[1], np.concatenate([one[1] for one in apart]), rtol=1e-12)
 
 
+@pytest.mark.ci
 def test_nan_where_nothing_was_observed_reaches_no_gradient():
     series = data(MODEL, 6, missing=True, seed=1)
     assert np.isnan(np.asarray(series.observations)).any()

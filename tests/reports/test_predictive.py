@@ -29,6 +29,7 @@ def drawn(model, count=4, steps=120):
     return [Series.from_values(simulate(model, steps, key=jax.random.key(n))[1], series_id=n) for n in range(count)]
 
 
+@pytest.mark.ci
 def test_a_right_model_leaves_white_noise_and_a_wrong_one_does_not():
     data = drawn(MODEL)
     forgetful = LinearGaussian.scalar(0.0, 1.2, emission_variance=3.0, transition_variance=2.0)
@@ -44,6 +45,7 @@ def test_a_right_model_leaves_white_noise_and_a_wrong_one_does_not():
     assert wrong.observed[place, 0] > wrong.simulated[:, place, 0].max()
 
 
+@pytest.mark.ci
 def test_counts_gaps_and_lengths():
     model = PoissonCounts(level=0.5, persistence=0.8, scale=0.4)
     data = [one.observations.astype(float) for one in drawn(model, 3, 100)]

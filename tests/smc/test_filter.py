@@ -53,6 +53,7 @@ def assert_same(one, other, rtol=1e-10):
     np.testing.assert_allclose(one, other, rtol=rtol)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize(("case", "criterion"), EACH)
 def test_padding_and_batching_change_nothing(case, criterion):
     model, proposal = ZOO[case]()
@@ -244,6 +245,7 @@ def test_windows_continue_a_run():
         series.window(5, 13)
 
 
+@pytest.mark.ci
 def test_a_stream_equals_the_whole_run():
     model = MODELS["vector"]()
     proposal = PROPOSALS["locally-optimal"](model)

@@ -131,6 +131,7 @@ class Leverage(MarkovModel):
         return dist.Normal(latent - 2 * (jnp.zeros(1) if memory is None else memory), 0.5).to_event(1)
 
 
+@pytest.mark.ci
 def test_backward_simulation_weighs_emissions_that_read_the_last_latent():
     values = np.array([0.5, -2.0, 1.0])
     moves = np.linalg.inv(np.eye(3) - 0.9 * np.eye(3, k=-1))
