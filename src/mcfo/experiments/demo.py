@@ -18,7 +18,7 @@ from mcfo.data.tables import write_series
 from mcfo.experiments.lgssm_problem import EMISSION_VARIANCE, FIXED, TRUTH, build_problem, parameters
 from mcfo.experiments.outcomes import Outcome
 from mcfo.experiments.runs import Runs, learned, seed_lines
-from mcfo.experiments.study import TextTable, add_table
+from mcfo.experiments.study import TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
 from mcfo.learning.progress import ProgressBar
 from mcfo.objectives.named import aesmc, mcfo
@@ -77,7 +77,11 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
         ("validation_ess", f"effective sample size of {exact.particles}", exact.ess),
     ):
         charts.append(Chart(text, seed_lines(runs, metric), levels={"exact": float(target or np.nan)}))
-    figure = draw_charts(out / "figures" / "learning.png", charts, columns=3)
+    caption = (
+        "Parameters, likelihood and effective sample size while learning: both objectives approach the exact optimum. "
+        "Mean and range over seeds. Dashed: exact."
+    )
+    figure = draw_charts(out / "figures" / "learning.png", charts, caption, columns=3)
     series = out / "series.csv"
     values = np.asarray(problem.train.observations[:_WRITTEN])
     write_series(series, [Series.from_values(one, series_id=number) for number, one in enumerate(values)], ["x"])
@@ -94,9 +98,8 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     )
     if skipped := sum(one.skipped for one in runs):
         page.warning(f"{skipped} updates were not finite and were skipped.")
-    add_table(page, table)
-    page.figure(figure, "Parameters, likelihood and effective sample size while learning: both objectives approach the "
-                "exact optimum. Mean and range over seeds. Dashed: exact.")  # fmt: skip
+    page.table(*table)
+    page.figure(*figure)
     page.heading("Your own series")
     page.text("series.csv holds some of the series. The same command works with any CSV file:")
     page.code(next_command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,17 +12,26 @@ import numpy as np
 
 from mcfo.experiments import lgssm_problem as paper
 from mcfo.experiments.jobs import Job, Share
-from mcfo.experiments.lgssm_figures import draw_figures
 from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, parameters
 from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, learned, seed_curves
+from mcfo.experiments.runs import (
+    Cell,
+    Column,
+    LearningOutcomes,
+    Run,
+    Runs,
+    cost,
+    curve_rows,
+    learned,
+    seed_curves,
+    seed_lines,
+)
 from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.reports.figures import Figure
-from mcfo.smc.pimh import PIMH
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts
 
 LEVELS = (0.95, 0.99)
 """Shares of K that the effective sample size is timed to."""
@@ -31,13 +40,10 @@ NEAR, NEAR_NLL = 0.02, 0.01
 _JUDGED = (*THETA, "phi_3", "phi_4")
 _FINE, _COARSE = 500, 100
 """results.csv has every line up to the former step, then those at multiples of the latter and of the last tenth."""
-_CURVES = {
-    name: name for name in (*THETA, *PHI, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
-} | {
-    "test_nll_per_step": "validation_nll_per_step",
-    "test_ess": "validation_ess",
-    "exact_nll_per_step": "exact_nll_per_step",
-}
+_BINS = 50
+_BY_PARTICLES = ("aesmc", "iwae", "nasmc", "mcfo-smc", "mcfo-dreg")
+_LEAST_GAP = 1e-4
+"""The least NLL above the exact one that is drawn, on a logarithmic axis."""
 
 
 class Prepared(NamedTuple):
@@ -113,17 +119,11 @@ class Lgssm(Study):
                 devices=1,
             )  # fmt: skip
 
-        return Job(_cost(objective), work)
+        # To start takes as long as so many particles.
+        return Job(500 + cost(objective), work)
 
     def outcomes(self, problem: Prepared, results: dict[str, Runs]) -> LgssmOutcomes:
         return LgssmOutcomes(results, self.size, problem)
-
-
-def _cost(objective: Objective) -> float:
-    """Seconds a thousand steps take, about: a filter of a hundred particles and a start."""
-    sampler = objective.theta.sampler
-    sweeps = sampler.sweeps + 2 if isinstance(sampler, PIMH) else 1
-    return 5.0 + 0.03 * sampler.particles * sweeps
 
 
 class LgssmOutcomes(LearningOutcomes):
@@ -136,6 +136,12 @@ class LgssmOutcomes(LearningOutcomes):
         **{name: Column(name, 3, 1) for name in (*THETA, *PHI)},
         **{f"steps_to_ess_{share:.2f}": Column(f"{share:.0%}", 0) for share in LEVELS},
         "seconds": Column("seconds", 0),
+    }
+    curves: ClassVar = {
+        **{name: name for name in (*THETA, *PHI, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")},
+        "test_nll_per_step": "validation_nll_per_step",
+        "test_ess": "validation_ess",
+        "exact_nll_per_step": "exact_nll_per_step",
     }
 
     def __init__(self, results: dict[str, Runs], size: Preset, prepared: Prepared):
@@ -163,48 +169,35 @@ class LgssmOutcomes(LearningOutcomes):
         good = self.of(cell, "ess").values.min() >= LEVELS[0] * self.size.evaluation_particles
         return bool(self.worst(cell, _JUDGED) <= NEAR and likely and good)
 
-    def files(self) -> Any:
-        return {
-            "results.csv": (LearningRow._fields, [*self._rows(), *self._reference_rows()]),
-            "summary.csv": (SummaryRow._fields, [row for _, row in self.summary_rows()]),
-        }
-
-    def _rows(self) -> Iterator[LearningRow]:
-        """The curves, thinned in the middle; and, as `averaged_...` at the last step, what the parameters averaged over
-        the last tenth give on all test series."""
+    def rows(self) -> Iterator[LearningRow]:
+        """The curves, thinned in the middle; as `averaged_...` at the last step, what the parameters averaged over the
+        last tenth give on all test series; and the exact values beside both."""
         for cell in self.cells:
             runs = self.at(cell)
             last = max(line["step"] for line in runs[0].lines)
-            for row in curve_rows(runs, _CURVES):
+            for row in curve_rows(runs, self.curves):
                 if not (_FINE < row.step <= 0.9 * last and row.step % _COARSE):
                     yield row
             for metric in runs[0].numbers:
                 for run in runs:
                     value = float(run.numbers[metric][0])
                     yield LearningRow(run.method, run.particles, run.seed, last, f"averaged_{metric}", value)
-
-    def _reference_rows(self) -> list[LearningRow]:
-        """The exact values beside the curves (on the watched series) and beside the averages (on all)."""
-        values: dict[str, Any] = {
+        exact: dict[str, Any] = {
             **self.optimum,
             "test_ess": self.watched.ess,
             "exact_nll_per_step": self.watched.exact_nll_per_step,
             "averaged_ess": self.ideal.ess,
             "averaged_exact_nll_per_step": self.ideal.exact_nll_per_step,
         }
-        return [
-            LearningRow("exact", self.size.evaluation_particles, 0, 0, name, value) for name, value in values.items()
-        ]
+        for metric, value in exact.items():
+            yield LearningRow("exact", self.size.evaluation_particles, 0, 0, metric, value)
 
     def extras(self, cell: Cell) -> dict[str, float]:
         reached = {f"steps_to_ess_{share:.2f}": self.steps_to(cell, share) for share in LEVELS}
         return {**reached, "seconds": sum(run.seconds for run in self.at(cell))}
 
-    def references(self) -> list[tuple[str, SummaryRow]]:
-        return [
-            ("", SummaryRow("exact", self.size.evaluation_particles, *number, math.nan, 0))
-            for number in self.exact.items()
-        ]
+    def references(self) -> list[SummaryRow]:
+        return [SummaryRow("exact", self.size.evaluation_particles, *number) for number in self.exact.items()]
 
     def claims(self) -> list[Claim]:
         main = self.size.main
@@ -284,7 +277,60 @@ class LgssmOutcomes(LearningOutcomes):
         ]
 
     def figures(self, folder: Path) -> list[Figure]:
-        return draw_figures(folder, self.runs, self.optimum, self.watched, self.size)
+        size = self.size
+        pimh = [run for run in self.runs if run.method.startswith("mcfo-pimh")]
+        main = [run for run in self.runs if run.particles == size.main and not run.method.startswith("mcfo-pimh")]
+        found = [
+            draw_charts(
+                folder / "learning.png", self._learning_charts(main),
+                f"The paper's figure 2: learning with K = {size.main}. Lines: mean over the seeds; bands: their range. "
+                "Steps are averaged over bins.", columns=2, width=9.0, height=2.9,
+            ),
+            draw_charts(
+                folder / "parameters.png", self._parameter_charts(main, (*THETA, *PHI)),
+                "The paper's figure 7: theta and phi during the same runs. Dashed: the exact optimum.", columns=4,
+            ),
+        ]  # fmt: skip
+        if len(size.particles) > 1:
+            charts = []
+            for count in size.particles:
+                chosen = [run for run in self.runs if run.particles == count and run.method in _BY_PARTICLES]
+                charts += self._parameter_charts(chosen, (*THETA, "phi_3", "phi_4"), f", K = {count}")
+            caption = "The paper's figure 8: the same for each number of particles."
+            found.append(draw_charts(folder / "particles.png", charts, caption, columns=4))
+        if pimh:
+            charts = self._parameter_charts(
+                [*self.at(("", "mcfo-smc", size.pimh_particles)), *pimh], (*THETA, "phi_1", "phi_3", "phi_4")
+            )
+            caption = (
+                f"The paper's figure 9: MCFO-SMC and MCFO-PIMH, K = {size.pimh_particles}, by the number of sweeps."
+            )
+            found.append(draw_charts(folder / "pimh.png", charts, caption, columns=3))
+        return found
+
+    def _learning_charts(self, runs: list[Run]) -> list[Chart]:
+        assert self.watched.ess is not None  # it was evaluated by particles
+        gap = _lines(runs, "exact_nll_per_step", self.watched.exact_nll_per_step)
+        return [
+            Chart("exact NLL per step on test data, above that of the truth", gap, log="xy"),
+            Chart("norm of the gradient by theta", _lines(runs, "grad_norm_theta"), log="xy"),
+            Chart("norm of the gradient by phi", _lines(runs, "grad_norm_phi"), log="xy"),
+            Chart(
+                f"effective sample size of {self.size.main} on test data", _lines(runs, "validation_ess"), log="x",
+                levels={"exact optimum": self.watched.ess}, y_range=(0, 1.03 * self.size.main),
+            ),
+        ]  # fmt: skip
+
+    def _parameter_charts(self, runs: list[Run], names: tuple[str, ...], label: str = "") -> list[Chart]:
+        """A panel for each parameter, in a window that no method which runs away decides."""
+        charts = []
+        for name in names:
+            best = self.optimum[name]
+            starts = [abs(float(values[0]) - best) for run in runs if len(values := run.curve(name)[1])]
+            reach = 1.3 * max([*starts, 0.05])
+            options = {"levels": {"exact optimum": best}, "y_range": (best - reach, best + reach), "formula": True}
+            charts.append(Chart(rf"$\{name}${label}", _lines(runs, name), log="x", **options))
+        return charts
 
     def warnings(self) -> list[str]:
         collapsed = list(dict.fromkeys(run.method for run in self.runs if run.details))
@@ -311,6 +357,19 @@ class LgssmOutcomes(LearningOutcomes):
             "learning, reaches that share of K. Bold: the nearest to the exact optimum, which is the last row."
         )
         return [self.method_table(caption)]
+
+
+def _lines(runs: Sequence[Run], metric: str, above: float | None = None) -> list[Line]:
+    """The curves of all methods; where `above` is given, how far they lie above it."""
+
+    def binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means over bins of equal width on a logarithmic axis: late steps would otherwise crowd each other."""
+        shown = values if above is None else np.maximum(values - above, _LEAST_GAP)
+        bins = np.digitize(steps, np.geomspace(steps[0], steps[-1], _BINS))
+        means = [np.mean(shown[:, bins == index], axis=1) for index in np.unique(bins)]
+        return np.array([np.mean(steps[bins == index]) for index in np.unique(bins)]), np.stack(means, axis=1)
+
+    return seed_lines(runs, metric, binned)
 
 
 STUDY = Lgssm

@@ -17,6 +17,7 @@ from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Series
+from mcfo.types import Key
 
 THETA = ("theta_1", "theta_2")
 PHI = ("phi_1", "phi_2", "phi_3", "phi_4", "phi_5")
@@ -106,12 +107,19 @@ def build_problem(*, series: int, test_series: int, watched: int, steps: int, se
     truth = LinearGaussian.scalar(*TRUTH, emission_variance=EMISSION_VARIANCE)
     best = AffineGaussian.optimal(truth)
     keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x6C67), series + test_series)
-    observations = jax.vmap(lambda key: simulate(truth, steps, key=key)[1])(keys)
-    test = _batch(observations[series:], first=series)
+
+    def simulated(key: Key, series_id: jax.Array) -> Series:
+        return Series(simulate(truth, steps, key=key)[1], None, None, None, series_id, jnp.zeros((), jnp.int32))
+
+    batch = jax.vmap(simulated)(keys, jnp.arange(len(keys), dtype=jnp.int32))
+    train, test, watched_first = (
+        jax.tree.map(lambda array, part=part: array[part], batch)
+        for part in (slice(series), slice(series, None), slice(series, series + watched))
+    )
     return Problem(
-        train=_batch(observations[:series], first=0),
+        train=train,
         test=test,
-        watched=jax.tree.map(lambda array: array[:watched], test),
+        watched=watched_first,
         truth=truth,
         model=LinearGaussian.scalar(*START, emission_variance=EMISSION_VARIANCE),
         proposal=AffineGaussian(
@@ -139,10 +147,3 @@ def parameters(model: Any, proposal: Proposal) -> dict[str, Any]:
             "phi_5": proposal.offset[0],
         }
     return found
-
-
-def _batch(observations: jax.Array, *, first: int) -> Series:
-    def one(values: jax.Array, number: jax.Array) -> Series:
-        return Series(values, None, None, None, number, jnp.zeros((), jnp.int32))
-
-    return jax.vmap(one)(observations, jnp.arange(first, first + len(observations), dtype=jnp.int32))

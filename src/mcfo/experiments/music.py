@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
 
 from mcfo.catalogue.registry import build
-from mcfo.errors import InputError, nearest
 from mcfo.experiments.jobs import WORKERS, Job, Share
 from mcfo.experiments.music_problem import Problem, build_problem, find_folder
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, draw_learning, learned
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, cost, draw_learning, learned
 from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core
@@ -23,7 +23,6 @@ from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
 from mcfo.objectives.objective import Objective
 from mcfo.reports.figures import Figure
 from mcfo.series import Series
-from mcfo.smc.pimh import PIMH
 
 SWEEPS = 5
 METHODS: dict[str, Callable[[int], Objective]] = {
@@ -47,7 +46,6 @@ PAPER = {
 _LOG_EVERY = 20
 _TRAINING_PIECES = 50
 """Pieces of the training split on which a run is evaluated in the end, to see what it has by heart."""
-_FOLLOWED = ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
 
 
 class Course(NamedTuple):
@@ -69,15 +67,6 @@ class Course(NamedTuple):
     evaluations: int = 20
 
 
-class Learner(NamedTuple):
-    """One run: a data set, a method, a K and a seed."""
-
-    data: str
-    method: str
-    particles: int
-    seed: int
-
-
 @dataclass(frozen=True)
 class Preset:
     """The size of the experiment.
@@ -95,27 +84,9 @@ class Preset:
     test_particles: int = 500
     test_runs: int = 5
 
-    def __post_init__(self):
-        for method in self.methods:
-            if method not in METHODS:
-                raise InputError(f"There is no method {method!r}. {nearest(method, METHODS)}")
-
-    def learners(self) -> list[Learner]:
-        """All runs."""
-        return [
-            Learner(data, method, particles, seed)
-            for data, _ in self.courses
-            for seed in self.seeds
-            for particles in self.particles
-            for method in self.methods
-        ]
-
-
-def cost(objective: Objective, course: Course, mean_length: float) -> float:
-    """How long a run takes, about."""
-    sampler = objective.theta.sampler
-    passes = sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3
-    return course.steps * course.batch * mean_length * sampler.particles * passes
+    def learners(self) -> list[tuple[str, int, int, str]]:
+        """Data set, seed, K and method of each run."""
+        return list(product(dict(self.courses), self.seeds, self.particles, self.methods))
 
 
 _JSB = Course(steps=1200, batch=16, rate=2e-3)
@@ -168,13 +139,15 @@ class Music(Study):
         return {name: build_problem(folder, name, transposed=course.transposed) for name, course in self.size.courses}
 
     def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
-        courses = dict(self.size.courses)
-        learners = self.size.learners()
-        return {"-".join(map(str, one)): self._job(one, courses[one.data], problem[one.data]) for one in learners}
+        return {
+            f"{data}-{method}-{particles}-{seed}": self._job((data, method, particles), seed, problem[data])
+            for data, seed, particles, method in self.size.learners()
+        }
 
-    def _job(self, learner: Learner, course: Course, problem: Problem) -> Job:
+    def _job(self, cell: Cell, seed: int, problem: Problem) -> Job:
         """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
-        objective, size = METHODS[learner.method](learner.particles), self.size
+        data, method, particles = cell
+        size, course, objective = self.size, dict(self.size.courses)[data], METHODS[method](particles)
         key = jax.random.fold_in(jax.random.key(self.seed), 1)
 
         def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], None]:
@@ -186,7 +159,7 @@ class Music(Study):
             known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
             found = {
                 "test_nll": [test.nll_per_step for test in tests],
-                "test_nll_few": on(problem.test, learner.particles, key).nll_per_step,
+                "test_nll_few": on(problem.test, particles, key).nll_per_step,
                 "valid_nll": one.evaluation.nll_per_step,
                 "train_nll": on(known, size.test_particles, key).nll_per_step,
                 "test_ess": [test.ess for test in tests],
@@ -197,12 +170,12 @@ class Music(Study):
             return found, None
 
         def work(path: Path, share: Share) -> Runs:
-            start = build("vrnn", problem.train, {"network_seed": learner.seed})
+            start = build("vrnn", problem.train, {"network_seed": seed})
             log_every = min(_LOG_EVERY, course.steps)
             return learned(
-                (learner.data, learner.method, learner.particles), path, share, start.model, start.proposal,
-                problem.train, numbers=numbers, objective=objective, validation=problem.valid, checkpoint_seconds=60.0,
-                steps=course.steps, batch=course.batch, seeds=(learner.seed,),
+                cell, path, share, start.model, start.proposal, problem.train, numbers=numbers, objective=objective,
+                validation=problem.valid, checkpoint_seconds=60.0, steps=course.steps, batch=course.batch,
+                seeds=(seed,),
                 optimizer="adamw" if course.decay else "adam",
                 optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
                 schedule="cosine", fixed=start.fixed, log_every=log_every,
@@ -210,7 +183,7 @@ class Music(Study):
                 evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
             )  # fmt: skip
 
-        return Job(cost(objective, course, problem.mean_length), work)
+        return Job(course.steps * course.batch * problem.mean_length * cost(objective), work)
 
     def outcomes(self, problem: dict[str, Problem], results: dict[str, Runs]) -> MusicOutcomes:
         return MusicOutcomes(results, self.size, {name: one.baselines() for name, one in problem.items()})
@@ -230,31 +203,26 @@ class MusicOutcomes(LearningOutcomes):
         "best_step": Column("best step", 0),
         "minutes": Column("minutes", 1),
     }
+    curves: ClassVar = {
+        name: name for name in ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
+    }
 
     def __init__(self, results: dict[str, Runs], size: Preset, baselines: dict[str, dict[str, float]]):
         super().__init__(results, size)
         self.baselines = baselines
 
-    def references(self) -> list[tuple[str, SummaryRow]]:
+    def references(self) -> list[SummaryRow]:
         return [
-            (data, SummaryRow(name, 0, "test_nll", value, math.nan, 0))
+            SummaryRow(name, 0, "test_nll", value, data=data)
             for data, known in self.baselines.items()
             for name, value in known.items()
         ]
 
-    def files(self) -> Any:
-        rows = []
-        for run in self.runs:
-            rows += [(*row, run.data) for row in curve_rows([run], {name: name for name in _FOLLOWED})]
-            about = (run.method, run.particles, run.seed, int(run.numbers["best_step"][0]))
-            for metric, values in run.numbers.items():
-                rows += [(*about, metric, float(value), run.data) for value in values]
-        rows += [(row.method, 0, 0, 0, row.metric, row.mean, data) for data, row in self.references()]
-        summary = [(*row, data) for data, row in self.summary_rows()]
-        return {
-            "results.csv": ((*LearningRow._fields, "data"), rows),
-            "summary.csv": ((*SummaryRow._fields, "data"), summary),
-        }
+    def last_rows(self, run: Run) -> Iterator[LearningRow]:
+        about = run.method, run.particles, run.seed, int(run.numbers["best_step"][0])
+        for metric, values in run.numbers.items():
+            for value in values:
+                yield LearningRow(*about, metric, float(value), run.data)
 
     def claims(self) -> list[Claim]:
         found = []
@@ -295,16 +263,13 @@ class MusicOutcomes(LearningOutcomes):
             "validation_nll_per_step": "validation: NLL",
             "validation_ess": "validation: ESS",
         }
-
-        def levels(data: str, metric: str) -> dict[str, float]:
-            return self.baselines[data] if metric == "validation_nll_per_step" else {}
-
-        path = draw_learning(folder / "curves.png", self.runs, metrics, levels, rings="validation_nll_per_step")
+        levels = {(data, "validation_nll_per_step"): known for data, known in self.baselines.items()}
         caption = (
             "Learning. Rings: the best of each run, by the validation split. Where the left panel rises on while the "
             "NLL of the middle one rises too, pieces are learned by heart."
         )
-        return [Figure(path, caption)]
+        path = folder / "curves.png"
+        return [draw_learning(path, self.runs, metrics, levels, caption, rings="validation_nll_per_step")]
 
     def text(self) -> list[str]:
         size = self.size

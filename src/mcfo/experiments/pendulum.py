@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
+import matplotlib.pyplot as plt
 import numpy as np
 
 from mcfo.catalogue.registry import build
+from mcfo.data.pendulum_videos import SIZE
 from mcfo.experiments import pendulum_problem as videos
 from mcfo.experiments.jobs import Job, Share
-from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared, stated
-from mcfo.experiments.pendulum_figures import draw_frames, draw_latents
-from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Preset, Problem, build_problem
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, curve_rows, draw_learning, learned
+from mcfo.experiments.outcomes import Claim, SummaryRow, at_most, compared, stated
+from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Followed, Preset, Problem, build_problem
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, cost, draw_learning, learned
 from mcfo.experiments.study import Study, TextTable
-from mcfo.reports.figures import Figure
+from mcfo.reports.figures import Figure, save_figure, styled
+from mcfo.reports.image_plots import show_strip
 
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
 """What is evaluated on the test videos; `nll` is that of a whole video."""
@@ -34,6 +37,8 @@ PAPER = {
 _LOG_EVERY = 10
 _SHOWN = (0, 1)
 """Test videos of the film strips."""
+_STRIP = 10
+"""Frames of a film strip, every other one of twenty."""
 _WITH_LATENTS = ("aesmc", "mcfo-smc", "mcfo-lag")
 
 
@@ -53,12 +58,8 @@ class Pendulum(Study):
         return build_problem(**counts, steps=size.length, seed=self.seed)
 
     def jobs(self, problem: Problem) -> dict[str, Job]:
-        return {
-            f"{method}-{particles}-{seed}": self._job(problem, method, particles, seed)
-            for seed in self.size.seeds
-            for particles in self.size.particles
-            for method in self.size.methods
-        }
+        every = product(self.size.seeds, self.size.particles, self.size.methods)
+        return {f"{method}-{count}-{seed}": self._job(problem, method, count, seed) for seed, count, method in every}
 
     def _job(self, problem: Problem, method: str, particles: int, seed: int) -> Job:
         """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
@@ -87,7 +88,7 @@ class Pendulum(Study):
             )  # fmt: skip
             return Runs(with_evaluations(run, size.last) for run in runs)
 
-        return Job(videos.cost(objective), work)
+        return Job(cost(objective), work)
 
     def outcomes(self, problem: Problem, results: dict[str, Runs]) -> PendulumOutcomes:
         return PendulumOutcomes(results, self.size, problem)
@@ -115,6 +116,9 @@ class PendulumOutcomes(LearningOutcomes):
         "motion": Column("motion", 2),
         "minutes": Column("minutes", 1),
     }
+    curves: ClassVar = {
+        name: name for name in (*EVALUATED, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
+    }
 
     def __init__(self, results: dict[str, Runs], size: Preset, problem: Problem):
         super().__init__(results, size)
@@ -125,19 +129,8 @@ class PendulumOutcomes(LearningOutcomes):
         minutes = float(np.mean([run.seconds / 60 for run in runs]))
         return {"minutes": minutes, "skipped": float(sum(run.skipped for run in runs))}
 
-    def references(self) -> list[tuple[str, SummaryRow]]:
-        return [("", SummaryRow(name, 0, "prediction", mean, math.nan, 0)) for name, mean in self.baselines.items()]
-
-    def files(self) -> Any:
-        names = {
-            name: name for name in (*EVALUATED, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
-        }
-        rows = [row for run in self.runs for row in curve_rows([run], names)]
-        rows += [LearningRow(name, 0, 0, 0, "prediction", value) for name, value in self.baselines.items()]
-        return {
-            "results.csv": (LearningRow._fields, rows),
-            "summary.csv": (SummaryRow._fields, [row for _, row in self.summary_rows()]),
-        }
+    def references(self) -> list[SummaryRow]:
+        return [SummaryRow(name, 0, "prediction", mean) for name, mean in self.baselines.items()]
 
     def claims(self) -> list[Claim]:
         methods = dict.fromkeys(method for _, method, _ in self.cells)
@@ -215,13 +208,13 @@ class PendulumOutcomes(LearningOutcomes):
         strips = [video for video in _SHOWN if video < self.size.evaluated]
         shown = "K = {}, seed {}".format(*self.size.shown)
         metrics = {"prediction": "one-step prediction error", "ess_at_test": "ESS", "nll": "NLL of a video, nats"}
-
-        def levels(data: str, metric: str) -> dict[str, float]:
-            return self.baselines if metric == "prediction" else {}
-
+        levels = {("", "prediction"): self.baselines}
         return [
-            Figure(
-                draw_learning(folder / "curves.png", self.runs, metrics, levels),
+            draw_learning(
+                folder / "curves.png",
+                self.runs,
+                metrics,
+                levels,
                 "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds.",
             ),
             Figure(
@@ -274,6 +267,65 @@ def in_paper(method: str, particles: int, place: int) -> float:
     """The prediction error (0) or the ESS (1) in the paper; NaN where it has none."""
     known: dict[int, float] = dict(zip(videos.PAPER_PARTICLES, PAPER.get((method, place), ()), strict=False))
     return known.get(particles, math.nan)
+
+
+@styled
+def draw_frames(path: Path, problem: Problem, followed: dict[str, Followed], videos: list[int]) -> Path:
+    """The paper's figures 3, right, and 10: frames, one-step predictions and absolute differences, in rows."""
+    rows, columns = 2 + 2 * len(followed), len(videos)
+    figure, axes = plt.subplots(rows, columns, figsize=(5.4 * columns + 0.9, 0.62 * rows + 0.5), squeeze=False)
+    shown = np.linspace(1, problem.gray.shape[1] - 1, _STRIP).round().astype(int)
+    for column, video in enumerate(videos):
+        gray = np.asarray(problem.gray[video])
+        strips = {"gray frame": gray[shown], "observed": np.asarray(problem.test.observations[video])[shown]}
+        for method, one in followed.items():
+            predicted = np.asarray(one.at_mean[video])
+            strips[method] = predicted[shown - 1]
+            strips[f"{method}, difference"] = np.abs(predicted - gray[1:])[shown - 1]
+        for axis, (label, frames) in zip(axes[:, column], strips.items(), strict=True):
+            show_strip(axis, frames.reshape(-1, SIZE, SIZE))
+            if column == 0:
+                axis.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
+        axes[0, column].set_title(f"test video {video + 1}, frames {shown[0] + 1} to {shown[-1] + 1}", fontsize=9)
+    return save_figure(figure, path)
+
+
+@styled
+def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], size: int) -> Path:
+    """The paper's figure 11: latents of all test videos, filtered and predicted, colored by the true angle.
+
+    The first `size` latents are no traces.
+    """
+    figure = plt.figure(figsize=(3.4 * len(followed), 6.4))
+    angles = np.mod(problem.angles, 2 * np.pi)
+    deep = size > 2
+    mappable = None
+    for column, (method, one) in enumerate(followed.items()):
+        for row, (kind, latents, at) in enumerate(
+            (("filtered", one.filtered, angles), ("predicted", one.predicted, angles[:, 1:]))
+        ):
+            points = np.asarray(latents)[:, :, :6]
+            colors = np.repeat(at[:, :, None], points.shape[2], axis=2)
+            options = {"projection": "3d", "computed_zorder": False} if deep else {}
+            axis: Any = figure.add_subplot(2, len(followed), row * len(followed) + column + 1, **options)
+            shown = list(points.reshape(-1, points.shape[-1]).T[: min(size, 3)])
+            if size == 1:
+                shown.append(colors.ravel())
+            mappable = axis.scatter(
+                *shown, c=colors.ravel(), cmap="twilight", vmin=0, vmax=2 * np.pi, s=1.5 if deep else 3, lw=0
+            )
+            axis.set_title(f"{method}, {kind}", fontsize=9)
+            axis.tick_params(labelsize=6, pad=-2 if deep else 2)
+            names = ("z₁", "z₂" if size > 1 else "angle", "z₃")
+            for name, set_label in zip(
+                names, ("set_xlabel", "set_ylabel", "set_zlabel")[: 3 if deep else 2], strict=False
+            ):
+                getattr(axis, set_label)(name, fontsize=8, labelpad=-8 if deep else 1)
+    if mappable is not None:
+        bar = figure.colorbar(mappable, ax=figure.axes, shrink=0.5, ticks=[0, np.pi, 2 * np.pi], location="bottom")
+        bar.ax.set_xticklabels(["up", "down", "up"])
+        bar.set_label("true angle of the pendulum", fontsize=8)
+    return save_figure(figure, path)
 
 
 STUDY = Pendulum

@@ -21,7 +21,6 @@ from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series, stack
 from mcfo.smc.noise import step_key
-from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import systematic_indices
 from mcfo.smc.step import Outcome
 from mcfo.smc.step_scan import step_scan
@@ -108,19 +107,9 @@ PRESETS = {
 }  # fmt: skip
 
 
-def cost(objective: Objective) -> float:
-    """How long an iteration takes, about: passes of all particles through the decoder."""
-    estimators = (objective.theta,) if objective.shares_run else (objective.theta, objective.phi)
-    samplers = [estimator.sampler for estimator in estimators if estimator is not None]
-    passes = [sampler.particles * (sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3) for sampler in samplers]
-    return float(sum(passes))
-
-
 DRAWS = 100
 """Particles, drawn from the weights, whose pictures are averaged for the predictive mean."""
 _TAG = 0x6672616D
-
-
 _QUANTILES = 32
 """Of the next angle, over which a frame is averaged."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,9 @@ from mcfo.experiments.study import Outcomes, TextTable
 from mcfo.learning.fit import fit
 from mcfo.learning.progress import Listener
 from mcfo.learning.results import Fitted, SeedFit
-from mcfo.reports.figures import Chart, Line, draw_charts
+from mcfo.objectives.objective import Objective
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts
+from mcfo.smc.pimh import PIMH
 
 COLORS = {
     "bootstrap": "#7f7f7f", "elbo": "#bcbd22", "iwae": "#e69f00", "fivo": "#d55e00", "aesmc": "#d62728",
@@ -53,6 +56,14 @@ class Run:
         """Steps, and the values at them; a value that was not finite is missing."""
         known = [(line["step"], value) for line in self.lines if (value := _value(line, metric)) is not None]
         return np.array([step for step, _ in known], int), np.array([value for _, value in known], float)
+
+
+def cost(objective: Objective) -> float:
+    """How long a step takes, about: passes of all particles through the model."""
+    estimators = (objective.theta,) if objective.shares_run else (objective.theta, objective.phi)
+    samplers = [estimator.sampler for estimator in estimators if estimator is not None]
+    passes = [sampler.particles * (sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3) for sampler in samplers]
+    return float(sum(passes))
 
 
 class Runs(list[Run]):
@@ -110,7 +121,8 @@ def curve_rows(runs: Sequence[Run], names: Mapping[str, str]) -> Iterator[Learni
     for line in lines:
         for metric, name in names.items():
             if (value := _value(line, name)) is not None:
-                yield LearningRow(runs[0].method, runs[0].particles, line["seed"], line["step"], metric, value)
+                about = runs[0].method, runs[0].particles, line["seed"], line["step"]
+                yield LearningRow(*about, metric, value, runs[0].data)
 
 
 def color(method: str) -> str:
@@ -146,10 +158,11 @@ def draw_learning(
     path: Path,
     runs: Sequence[Run],
     metrics: Mapping[str, str],
-    levels: Callable[[str, str], Mapping[str, float]],
+    levels: Mapping[tuple[str, str], Mapping[str, float]],
+    caption: str,
     *,
     rings: str | None = None,
-) -> Path:
+) -> Figure:
     """Curves of all methods, a row of panels for each data set and K.
 
     **Arguments:**
@@ -169,8 +182,8 @@ def draw_learning(
                 ring = {"marker": "o", "ms": 5, "mfc": "white", "mew": 1.3}
                 lines.append(Line(steps[best], values[best], color(run.method), look=ring))
             title = f"{f'{data}, ' if data else ''}K = {particles}, {text}"
-            charts.append(Chart(title, lines, levels=levels(data, metric)))
-    return draw_charts(path, charts, columns=len(metrics), height=2.9)
+            charts.append(Chart(title, lines, levels=levels.get((data, metric), {})))
+    return draw_charts(path, charts, caption, columns=len(metrics), height=2.9)
 
 
 class Column(NamedTuple):
@@ -191,11 +204,13 @@ class Column(NamedTuple):
 class LearningOutcomes(Outcomes):
     """What came out of a study that learns: runs, by data set, method and K.
 
-    Besides what all outcomes have, a study says which `columns` its table has, and which `references` stand below its
-    methods: rows of the summary of what was not learned.
+    Besides what all outcomes have, a study says which `columns` its table has, which `curves` its results (what a
+    metric is called in the lines, by what it is called there), and which `references` stand below its methods: rows of
+    the summary of what was not learned.
     """
 
     columns: ClassVar[dict[str, Column]]
+    curves: ClassVar[Mapping[str, str]]
 
     def __init__(self, results: Mapping[str, Sequence[Run]], size: Any):
         self.size = size
@@ -217,28 +232,49 @@ class LearningOutcomes(Outcomes):
         """Numbers of a cell that have no spread."""
         return {}
 
-    def references(self) -> list[tuple[str, SummaryRow]]:
-        """Data set and row of what was not learned."""
-        return []
+    @abc.abstractmethod
+    def references(self) -> list[SummaryRow]:
+        """What was not learned."""
 
-    def summary_rows(self) -> list[tuple[str, SummaryRow]]:
-        """Mean and spread of each number of each cell, then the references; each with its data set."""
+    def rows(self) -> Iterator[LearningRow]:
+        """The curves of each run and what it ended with, then the references."""
+        for run in self.runs:
+            yield from curve_rows([run], self.curves)
+            yield from self.last_rows(run)
+        for row in self.references():
+            yield LearningRow(row.method, row.particles, 0, 0, row.metric, row.mean, row.data)
+
+    def last_rows(self, run: Run) -> Iterator[LearningRow]:
+        """Numbers of a run beside its curves."""
+        return iter(())
+
+    def summary_rows(self) -> list[SummaryRow]:
+        """Mean and spread of each number of each cell, then the references."""
         rows = []
         for cell in self.cells:
+            data, *about = cell
             runs = self.at(cell)
-            for metric in runs[0].numbers:
-                outcome = self.of(cell, metric)
-                rows.append((cell[0], SummaryRow(*cell[1:], metric, outcome.mean, outcome.spread, len(runs))))
-            for metric, value in self.extras(cell).items():
-                rows.append((cell[0], SummaryRow(*cell[1:], metric, value, math.nan, len(runs))))
+            found = {metric: self.of(cell, metric) for metric in runs[0].numbers}
+            numbers = {metric: (one.mean, one.spread) for metric, one in found.items()}
+            numbers |= {metric: (value, math.nan) for metric, value in self.extras(cell).items()}
+            rows += [SummaryRow(*about, metric, *each, len(runs), data) for metric, each in numbers.items()]
         return [*rows, *self.references()]
+
+    def files(self) -> Any:
+        tables = {
+            "results.csv": (LearningRow._fields, list(self.rows())),
+            "summary.csv": (SummaryRow._fields, self.summary_rows()),
+        }
+        # The last column says which data set, where there are several.
+        end = None if any(data for data, *_ in self.cells) else -1
+        return {name: (header[:end], [row[:end] for row in rows]) for name, (header, rows) in tables.items()}
 
     def method_table(self, caption: str, in_the_paper: Mapping[Cell, str] | None = None) -> TextTable:
         """The summary as a table, one row for each method, with the paper's numbers in the last column."""
         columns = self.columns
         by_cell: dict[Cell, dict[str, SummaryRow]] = {}
-        for data, row in self.summary_rows():
-            by_cell.setdefault((data, row.method, row.particles), {})[row.metric] = row
+        for row in self.summary_rows():
+            by_cell.setdefault((row.data, row.method, row.particles), {})[row.metric] = row
         with_data = any(cell[0] for cell in by_cell)
         rows, best = [], {}
         for index, (cell, numbers) in enumerate(by_cell.items()):

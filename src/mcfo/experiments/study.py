@@ -40,7 +40,7 @@ _PACKAGES = ("mcfo", "jax", "equinox", "numpyro", "optax")
 
 
 class TextTable(NamedTuple):
-    """A table of text; `marked` cells are bold, columns of `words` hold text also where one looks like a number."""
+    """A table of text, as `Report.table` takes it."""
 
     header: list[str]
     rows: list[list[str]]
@@ -215,13 +215,13 @@ def build_page(
     for warning in outcomes.warnings():
         page.warning(warning)
     page.heading("What of the paper holds")
-    add_table(page, claims_table(claims))
+    page.table(*claims_table(claims))
     page.heading("Numbers")
     for table in outcomes.tables():
-        add_table(page, table)
+        page.table(*table)
     page.heading("Figures")
     for figure in figures:
-        page.figure(figure.path, figure.caption)
+        page.figure(*figure)
     page.heading("How it was run")
     for paragraph in method:
         page.text(paragraph)
@@ -254,8 +254,3 @@ def tally(claims: list[Claim]) -> str:
     """How many claims hold."""
     counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in (HOLDS, FAILS, OPEN)}
     return f"Of {len(claims)} claims {counts[HOLDS]} hold, {counts[FAILS]} do not, {counts[OPEN]} are not decided."
-
-
-def add_table(page: Report, table: TextTable) -> None:
-    """Puts a table on the page."""
-    page.table(table.header, table.rows, caption=table.caption, marked=table.marked, words=table.words)
