@@ -1,4 +1,4 @@
-"""Moments of importance weights of a linear Gaussian model in closed form: how fast a bound closes as K grows.
+"""The problem of the bounds, and moments of its importance weights in closed form: how fast a bound closes as K grows.
 
 If p̂ = K⁻¹ Σ_i w_i is unbiased for p and its relative variance is σ²/K (up to smaller terms), then by Jensen's
 expansion K (log p - E log p̂) → σ²/2. Every weight here is a product of powers of Gaussian densities of affine maps of
@@ -9,20 +9,92 @@ the latents, so every σ² is a Gaussian integral:
   ψ_t(z_t) = p(x_t+1:T | z_t), which is where the smoothing law comes in (Del Moral, 2004; Chopin, 2004);
 - whole paths (IWAE): V[Π_t w_t] / p(x_1:T)².
 
-All of it is numpy in float64: the matrices are tiny, and nothing depends on how JAX is configured.
+The moments are numpy in float64: the matrices are tiny, and nothing depends on how JAX is configured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from mcfo.kalman import kalman_filter
+from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Series
+from mcfo.types import Key
+
+STEPS = 10
+"""T of everything that does not grow T."""
+
+
+class Problem(NamedTuple):
+    """The paper's linear Gaussian model, one simulated series, and the proposals that are compared on it.
+
+    The series of T = 10 steps is the beginning of the long one. `log_evidences` are the exact log p(x_t | x_1:t-1) of
+    every step of the long one.
+    """
+
+    model: LinearGaussian
+    long: Series
+    proposals: dict[str, AffineGaussian]
+    log_evidences: np.ndarray
+
+    @property
+    def series(self) -> Series:
+        """The series of T = 10 steps."""
+        return self.long.window(0, STEPS)
+
+    @property
+    def log_evidence(self) -> float:
+        """log p(x_1:T), T = 10."""
+        return float(self.log_evidences[:STEPS].sum())
+
+
+def build_problem(steps: int, *, key: Key) -> Problem:
+    """theta = (0.9, 1.2), mu_0 = 0.5, sigma_0 = 1, Q = 1, R = 1, and a series of `steps` steps."""
+    model = LinearGaussian.scalar(0.9, 1.2)
+    _, observations = simulate(model, steps, key=key)
+    optimal = AffineGaussian.optimal(model)
+    proposals = {"bootstrap": prior_proposal(model), "wide": moved(optimal, variance=1.5), "optimal": optimal}
+    long = Series.from_values(np.asarray(observations))
+    return Problem(model, long, proposals, np.asarray(kalman_filter(model, long).log_evidences))
+
+
+def prior_proposal(model: LinearGaussian) -> AffineGaussian:
+    """q(z_t | z_t-1, x_t) = p(z_t | z_t-1) in affine form, so that it runs the same program as the others."""
+    nothing = jnp.zeros((model.latent_size, model.observed_size))
+    offset = jnp.zeros(model.latent_size) if model.transition_offset is None else model.transition_offset
+    return AffineGaussian(
+        initial_weight=nothing,
+        initial_offset=model.initial_mean,
+        initial_noise=model.initial_noise.matrix,
+        latent_weight=model.transition_matrix,
+        observation_weight=nothing,
+        offset=offset,
+        covariance=model.transition_noise.matrix,
+    )
+
+
+def moved(proposal: AffineGaussian, *, shift: float = 0.0, variance: float = 1.0) -> AffineGaussian:
+    """The proposal with its mean moved by `shift` standard deviations, and its variance multiplied."""
+
+    def move(offset: Array, log_diagonal: Array) -> tuple[Array, Array]:
+        return offset + shift * jnp.exp(log_diagonal), log_diagonal + 0.5 * jnp.log(variance)
+
+    first = move(proposal.initial_offset, proposal.initial_noise.log_diagonal)
+    later = move(proposal.offset, proposal.noise.log_diagonal)
+    return eqx.tree_at(
+        lambda q: (q.initial_offset, q.initial_noise.log_diagonal, q.offset, q.noise.log_diagonal),
+        proposal,
+        (*first, *later),
+    )
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -54,78 +54,6 @@ class Prepared(NamedTuple):
     watched: Evaluation
 
 
-class Lgssm(Study):
-    """Learning a scalar linear Gaussian model and its affine proposal."""
-
-    name = "lgssm"
-    title = "Learning linear Gaussian models"
-    presets: ClassVar = {
-        "quick": Preset(),
-        "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
-    }
-
-    def settings(self) -> dict[str, Any]:
-        return paper.SETTINGS
-
-    def evaluated(self, model: Any, proposal: Any, series: Any) -> Evaluation:
-        """All evaluations use the same random numbers."""
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-        return evaluate(model, proposal, series, particles=self.size.evaluation_particles, key=key)
-
-    def prepare(self) -> Prepared:
-        size = self.size
-        problem = build_problem(
-            series=size.series, test_series=size.test_series, watched=size.watched, steps=size.length, seed=self.seed
-        )
-        best = AffineGaussian.optimal(problem.truth)
-        return Prepared(
-            problem,
-            self.evaluated(problem.truth, best, problem.test),
-            self.evaluated(problem.truth, best, problem.watched),
-        )
-
-    def jobs(self, problem: Prepared) -> dict[str, Job]:
-        return {
-            f"{method}-{particles}": self._job(problem.problem, method, particles, objective)
-            for (method, particles), objective in self.size.objectives().items()
-        }
-
-    def _job(self, problem: Problem, method: str, particles: int, objective: Objective) -> Job:
-        """One method, all seeds in one program, and what it learned, evaluated on all test series."""
-        size, learns_proposal = self.size, objective.phi is not None
-
-        def watch(model: Any, proposal: Any) -> dict[str, Any]:
-            return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
-
-        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], int]:
-            tested = self.evaluated(one.model, one.proposal, problem.test)
-            found = {
-                **parameters(one.model, one.proposal),
-                "ess": tested.ess,
-                "nll_per_step": tested.nll_per_step,
-                "exact_nll_per_step": math.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step,
-                "skipped": one.skipped,
-            }
-            return found, tested.collapsed
-
-        def work(path: Path, share: Share) -> Runs:
-            return learned(
-                ("", method, particles), path, share,
-                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train, numbers=numbers,
-                objective=objective, validation=problem.watched, watch=watch, steps=size.steps, batch=size.batch,
-                seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
-                fixed=tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model")),
-                evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
-                devices=1,
-            )  # fmt: skip
-
-        # To start takes as long as so many particles.
-        return Job(500 + cost(objective), work)
-
-    def outcomes(self, problem: Prepared, results: dict[str, Runs]) -> LgssmOutcomes:
-        return LgssmOutcomes(results, self.size, problem)
-
-
 class LgssmOutcomes(LearningOutcomes):
     """Where each method ends, beside the exact optimum."""
 
@@ -144,9 +72,9 @@ class LgssmOutcomes(LearningOutcomes):
         "exact_nll_per_step": "exact_nll_per_step",
     }
 
-    def __init__(self, results: dict[str, Runs], size: Preset, prepared: Prepared):
-        super().__init__(results, size)
-        self.optimum, self.ideal, self.watched = prepared.problem.optimum, prepared.ideal, prepared.watched
+    def __init__(self, size: Preset, problem: Prepared, results: Mapping[str, Runs]):
+        super().__init__(size, problem, results)
+        self.optimum, self.ideal, self.watched = problem.problem.optimum, problem.ideal, problem.watched
         ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
         self.exact: dict[str, Any] = {**self.optimum, **ideal}
         self.targets = self.exact
@@ -370,6 +298,76 @@ def _lines(runs: Sequence[Run], metric: str, above: float | None = None) -> list
         return np.array([np.mean(steps[bins == index]) for index in np.unique(bins)]), np.stack(means, axis=1)
 
     return seed_lines(runs, metric, binned)
+
+
+class Lgssm(Study):
+    """Learning a scalar linear Gaussian model and its affine proposal."""
+
+    name = "lgssm"
+    title = "Learning linear Gaussian models"
+    presets: ClassVar = {
+        "quick": Preset(),
+        "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
+    }
+    outcomes = LgssmOutcomes
+
+    def settings(self) -> dict[str, Any]:
+        return paper.SETTINGS
+
+    def evaluated(self, model: Any, proposal: Any, series: Any) -> Evaluation:
+        """All evaluations use the same random numbers."""
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        return evaluate(model, proposal, series, particles=self.size.evaluation_particles, key=key)
+
+    def prepare(self) -> Prepared:
+        size = self.size
+        problem = build_problem(
+            series=size.series, test_series=size.test_series, watched=size.watched, steps=size.length, seed=self.seed
+        )
+        best = AffineGaussian.optimal(problem.truth)
+        return Prepared(
+            problem,
+            self.evaluated(problem.truth, best, problem.test),
+            self.evaluated(problem.truth, best, problem.watched),
+        )
+
+    def jobs(self, problem: Prepared) -> dict[str, Job]:
+        return {
+            f"{method}-{particles}": self._job(problem.problem, method, particles, objective)
+            for (method, particles), objective in self.size.objectives().items()
+        }
+
+    def _job(self, problem: Problem, method: str, particles: int, objective: Objective) -> Job:
+        """One method, all seeds in one program, and what it learned, evaluated on all test series."""
+        size, learns_proposal = self.size, objective.phi is not None
+
+        def watch(model: Any, proposal: Any) -> dict[str, Any]:
+            return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
+
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], int]:
+            tested = self.evaluated(one.model, one.proposal, problem.test)
+            found = {
+                **parameters(one.model, one.proposal),
+                "ess": tested.ess,
+                "nll_per_step": tested.nll_per_step,
+                "exact_nll_per_step": math.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step,
+                "skipped": one.skipped,
+            }
+            return found, tested.collapsed
+
+        def work(path: Path, share: Share) -> Runs:
+            return learned(
+                ("", method, particles), path, share,
+                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train, numbers=numbers,
+                objective=objective, validation=problem.watched, watch=watch, steps=size.steps, batch=size.batch,
+                seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
+                fixed=tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model")),
+                evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
+                devices=1,
+            )  # fmt: skip
+
+        # To start takes as long as so many particles.
+        return Job(500 + cost(objective), work)
 
 
 STUDY = Lgssm

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -110,85 +110,6 @@ PRESETS = {
 }
 
 
-class Music(Study):
-    """Variational recurrent networks of piano-rolls."""
-
-    name = "music"
-    title = "Polyphonic music: variational recurrent networks"
-    presets: ClassVar = PRESETS
-    reads_files = True
-
-    @property
-    def devices(self) -> int:
-        """One run is shared by all cores; of several, each core has one."""
-        return cores() if len(self.size.learners()) == 1 else 1
-
-    @property
-    def workers(self) -> int:
-        return 1 if self.devices > 1 else WORKERS
-
-    def settings(self) -> dict[str, Any]:
-        courses = {name: course._asdict() for name, course in self.size.courses}
-        optimizer = "adam, or adamw where weights decay"
-        return {"courses": courses, "sweeps": SWEEPS, "optimizer": optimizer, "devices": self.devices}
-
-    def prepare(self) -> dict[str, Problem]:
-        folder = find_folder(self.data, [name for name, _ in self.size.courses])
-        if self.devices > 1:
-            use_every_core(self.devices)
-        return {name: build_problem(folder, name, transposed=course.transposed) for name, course in self.size.courses}
-
-    def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
-        return {
-            f"{data}-{method}-{particles}-{seed}": self._job((data, method, particles), seed, problem[data])
-            for data, seed, particles, method in self.size.learners()
-        }
-
-    def _job(self, cell: Cell, seed: int, problem: Problem) -> Job:
-        """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
-        data, method, particles = cell
-        size, course, objective = self.size, dict(self.size.courses)[data], METHODS[method](particles)
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-
-        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], None]:
-            def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
-                return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
-
-            keys = [jax.random.fold_in(key, number) for number in range(size.test_runs)]
-            tests = [on(problem.test, size.test_particles, each) for each in keys]
-            known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
-            found = {
-                "test_nll": [test.nll_per_step for test in tests],
-                "test_nll_few": on(problem.test, particles, key).nll_per_step,
-                "valid_nll": one.evaluation.nll_per_step,
-                "train_nll": on(known, size.test_particles, key).nll_per_step,
-                "test_ess": [test.ess for test in tests],
-                "best_step": one.best_step or course.steps,
-                "skipped": one.skipped,
-                "minutes": fitted.seconds / 60,
-            }
-            return found, None
-
-        def work(path: Path, share: Share) -> Runs:
-            start = build("vrnn", problem.train, {"network_seed": seed})
-            log_every = min(_LOG_EVERY, course.steps)
-            return learned(
-                cell, path, share, start.model, start.proposal, problem.train, numbers=numbers, objective=objective,
-                validation=problem.valid, checkpoint_seconds=60.0, steps=course.steps, batch=course.batch,
-                seeds=(seed,),
-                optimizer="adamw" if course.decay else "adam",
-                optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
-                schedule="cosine", fixed=start.fixed, log_every=log_every,
-                evaluate_every=max(log_every, course.steps // course.evaluations),
-                evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
-            )  # fmt: skip
-
-        return Job(course.steps * course.batch * problem.mean_length * cost(objective), work)
-
-    def outcomes(self, problem: dict[str, Problem], results: dict[str, Runs]) -> MusicOutcomes:
-        return MusicOutcomes(results, self.size, {name: one.baselines() for name, one in problem.items()})
-
-
 class MusicOutcomes(LearningOutcomes):
     """The NLL of each method on each data set, beside models without latents."""
 
@@ -207,9 +128,9 @@ class MusicOutcomes(LearningOutcomes):
         name: name for name in ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
     }
 
-    def __init__(self, results: dict[str, Runs], size: Preset, baselines: dict[str, dict[str, float]]):
-        super().__init__(results, size)
-        self.baselines = baselines
+    def __init__(self, size: Preset, problem: Mapping[str, Problem], results: Mapping[str, Runs]):
+        super().__init__(size, problem, results)
+        self.baselines = {name: one.baselines() for name, one in problem.items()}
 
     def references(self) -> list[SummaryRow]:
         return [
@@ -296,6 +217,83 @@ class MusicOutcomes(LearningOutcomes):
         )
         paper = {cell: f"{PAPER[cell[1:]][cell[0]]:.2f}" for cell in self.cells if cell[0] in PAPER.get(cell[1:], {})}
         return [self.method_table(caption, paper)]
+
+
+class Music(Study):
+    """Variational recurrent networks of piano-rolls."""
+
+    name = "music"
+    title = "Polyphonic music: variational recurrent networks"
+    presets: ClassVar = PRESETS
+    outcomes = MusicOutcomes
+    reads_files = True
+
+    @property
+    def devices(self) -> int:
+        """One run is shared by all cores; of several, each core has one."""
+        return cores() if len(self.size.learners()) == 1 else 1
+
+    @property
+    def workers(self) -> int:
+        return 1 if self.devices > 1 else WORKERS
+
+    def settings(self) -> dict[str, Any]:
+        courses = {name: course._asdict() for name, course in self.size.courses}
+        optimizer = "adam, or adamw where weights decay"
+        return {"courses": courses, "sweeps": SWEEPS, "optimizer": optimizer, "devices": self.devices}
+
+    def prepare(self) -> dict[str, Problem]:
+        folder = find_folder(self.data, [name for name, _ in self.size.courses])
+        if self.devices > 1:
+            use_every_core(self.devices)
+        return {name: build_problem(folder, name, transposed=course.transposed) for name, course in self.size.courses}
+
+    def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
+        return {
+            f"{data}-{method}-{particles}-{seed}": self._job((data, method, particles), seed, problem[data])
+            for data, seed, particles, method in self.size.learners()
+        }
+
+    def _job(self, cell: Cell, seed: int, problem: Problem) -> Job:
+        """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
+        data, method, particles = cell
+        size, course, objective = self.size, dict(self.size.courses)[data], METHODS[method](particles)
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], None]:
+            def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
+                return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
+
+            keys = [jax.random.fold_in(key, number) for number in range(size.test_runs)]
+            tests = [on(problem.test, size.test_particles, each) for each in keys]
+            known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
+            found = {
+                "test_nll": [test.nll_per_step for test in tests],
+                "test_nll_few": on(problem.test, particles, key).nll_per_step,
+                "valid_nll": one.evaluation.nll_per_step,
+                "train_nll": on(known, size.test_particles, key).nll_per_step,
+                "test_ess": [test.ess for test in tests],
+                "best_step": one.best_step or course.steps,
+                "skipped": one.skipped,
+                "minutes": fitted.seconds / 60,
+            }
+            return found, None
+
+        def work(path: Path, share: Share) -> Runs:
+            start = build("vrnn", problem.train, {"network_seed": seed})
+            log_every = min(_LOG_EVERY, course.steps)
+            return learned(
+                cell, path, share, start.model, start.proposal, problem.train, numbers=numbers, objective=objective,
+                validation=problem.valid, checkpoint_seconds=60.0, steps=course.steps, batch=course.batch,
+                seeds=(seed,),
+                optimizer="adamw" if course.decay else "adam",
+                optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
+                schedule="cosine", fixed=start.fixed, log_every=log_every,
+                evaluate_every=max(log_every, course.steps // course.evaluations),
+                evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
+            )  # fmt: skip
+
+        return Job(course.steps * course.batch * problem.mean_length * cost(objective), work)
 
 
 STUDY = Music

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -42,58 +43,6 @@ _STRIP = 10
 _WITH_LATENTS = ("aesmc", "mcfo-smc", "mcfo-lag")
 
 
-class Pendulum(Study):
-    """Deep state-space models of videos."""
-
-    name = "pendulum"
-    title = "Pendulum videos: a deep state-space model from pixels"
-    presets: ClassVar = PRESETS
-
-    def settings(self) -> dict[str, Any]:
-        return self.size.settings()
-
-    def prepare(self) -> Problem:
-        size = self.size
-        counts = {"series": size.series, "test_series": size.test_series, "evaluated": size.evaluated}
-        return build_problem(**counts, steps=size.length, seed=self.seed)
-
-    def jobs(self, problem: Problem) -> dict[str, Job]:
-        every = product(self.size.seeds, self.size.particles, self.size.methods)
-        return {f"{method}-{count}-{seed}": self._job(problem, method, count, seed) for seed, count, method in every}
-
-    def _job(self, problem: Problem, method: str, particles: int, seed: int) -> Job:
-        """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
-        size, objective = self.size, METHODS[method](particles)
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-        evaluation: Any = {"particles": size.evaluation_particles, "key": key}
-
-        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], Any]:
-            followed = videos.follow_all(one.model, one.proposal, problem.test, **evaluation)
-            motion = videos.motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
-            # Kept of the runs that are drawn alone: all of them would fill the memory.
-            return {"motion": motion}, followed if (particles, seed) == size.shown else None
-
-        def work(path: Path, share: Share) -> Runs:
-            start = build("deep", problem.train, {"latent": size.latent, "traces": size.traces, "network_seed": seed})
-            runs = learned(
-                ("", method, particles), path, share, start.model, start.proposal, problem.train, numbers=numbers,
-                objective=objective, validation=jax.tree.map(lambda array: array[:1], problem.test),
-                watch=lambda model, proposal: videos.scores(model, proposal, problem.test, problem.gray, **evaluation),
-                checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
-                learning_rate=videos.FIRST_RATE, schedule=size.schedule,
-                schedule_options=videos.SCHEDULES[size.schedule](size.last_rate), rates="by-width", fixed=start.fixed,
-                log_every=min(_LOG_EVERY, size.steps),
-                watch_every=max(_LOG_EVERY, size.steps // size.evaluations // _LOG_EVERY * _LOG_EVERY),
-                evaluate_every=size.steps, evaluation_particles=particles, select="last", devices=1,
-            )  # fmt: skip
-            return Runs(with_evaluations(run, size.last) for run in runs)
-
-        return Job(cost(objective), work)
-
-    def outcomes(self, problem: Problem, results: dict[str, Runs]) -> PendulumOutcomes:
-        return PendulumOutcomes(results, self.size, problem)
-
-
 def with_evaluations(run: Run, last: float) -> Run:
     """The run with its evaluations in the last part of learning before its other numbers."""
     evaluated = {}
@@ -120,9 +69,9 @@ class PendulumOutcomes(LearningOutcomes):
         name: name for name in (*EVALUATED, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
     }
 
-    def __init__(self, results: dict[str, Runs], size: Preset, problem: Problem):
-        super().__init__(results, size)
-        self.problem, self.baselines = problem, problem.baselines()
+    def __init__(self, size: Preset, problem: Problem, results: Mapping[str, Runs]):
+        super().__init__(size, problem, results)
+        self.baselines = problem.baselines()
 
     def extras(self, cell: Cell) -> dict[str, float]:
         runs = self.at(cell)
@@ -326,6 +275,56 @@ def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], si
         bar.ax.set_xticklabels(["up", "down", "up"])
         bar.set_label("true angle of the pendulum", fontsize=8)
     return save_figure(figure, path)
+
+
+class Pendulum(Study):
+    """Deep state-space models of videos."""
+
+    name = "pendulum"
+    title = "Pendulum videos: a deep state-space model from pixels"
+    presets: ClassVar = PRESETS
+    outcomes = PendulumOutcomes
+
+    def settings(self) -> dict[str, Any]:
+        return self.size.settings()
+
+    def prepare(self) -> Problem:
+        size = self.size
+        counts = {"series": size.series, "test_series": size.test_series, "evaluated": size.evaluated}
+        return build_problem(**counts, steps=size.length, seed=self.seed)
+
+    def jobs(self, problem: Problem) -> dict[str, Job]:
+        every = product(self.size.seeds, self.size.particles, self.size.methods)
+        return {f"{method}-{count}-{seed}": self._job(problem, method, count, seed) for seed, count, method in every}
+
+    def _job(self, problem: Problem, method: str, particles: int, seed: int) -> Job:
+        """One run: networks, order of the data and noise by its seed; evaluated on the same videos as all others."""
+        size, objective = self.size, METHODS[method](particles)
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+        evaluation: Any = {"particles": size.evaluation_particles, "key": key}
+
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], Any]:
+            followed = videos.follow_all(one.model, one.proposal, problem.test, **evaluation)
+            motion = videos.motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
+            # Kept of the runs that are drawn alone: all of them would fill the memory.
+            return {"motion": motion}, followed if (particles, seed) == size.shown else None
+
+        def work(path: Path, share: Share) -> Runs:
+            start = build("deep", problem.train, {"latent": size.latent, "traces": size.traces, "network_seed": seed})
+            runs = learned(
+                ("", method, particles), path, share, start.model, start.proposal, problem.train, numbers=numbers,
+                objective=objective, validation=jax.tree.map(lambda array: array[:1], problem.test),
+                watch=lambda model, proposal: videos.scores(model, proposal, problem.test, problem.gray, **evaluation),
+                checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
+                learning_rate=videos.FIRST_RATE, schedule=size.schedule,
+                schedule_options=videos.SCHEDULES[size.schedule](size.last_rate), rates="by-width", fixed=start.fixed,
+                log_every=min(_LOG_EVERY, size.steps),
+                watch_every=max(_LOG_EVERY, size.steps // size.evaluations // _LOG_EVERY * _LOG_EVERY),
+                evaluate_every=size.steps, evaluation_particles=particles, select="last", devices=1,
+            )  # fmt: skip
+            return Runs(with_evaluations(run, size.last) for run in runs)
+
+        return Job(cost(objective), work)
 
 
 STUDY = Pendulum

@@ -69,6 +69,10 @@ def cost(objective: Objective) -> float:
 class Runs(list[Run]):
     """The seeds of one job."""
 
+    @property
+    def seconds(self) -> float:
+        return sum(run.seconds for run in self)
+
     def line(self) -> str:
         """The first numbers of each seed, for the terminal."""
         return "; ".join(
@@ -212,11 +216,10 @@ class LearningOutcomes(Outcomes):
     columns: ClassVar[dict[str, Column]]
     curves: ClassVar[Mapping[str, str]]
 
-    def __init__(self, results: Mapping[str, Sequence[Run]], size: Any):
-        self.size = size
+    def __init__(self, size: Any, problem: Any, results: Mapping[str, Runs]):
+        super().__init__(size, problem, results)
         self.runs = [run for runs in results.values() for run in runs]
         self.cells = list(dict.fromkeys(run.cell for run in self.runs))
-        self.seconds = sum(run.seconds for run in self.runs)
         # Where the exact value of a metric is known, the best method is the nearest to it.
         self.targets: Mapping[str, float] = {}
 

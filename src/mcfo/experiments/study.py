@@ -69,6 +69,7 @@ class Study(abc.ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     presets: ClassVar[Mapping[str, Any]]
+    outcomes: ClassVar[type[Outcomes]]
     double: ClassVar[bool] = False
     reads_files: ClassVar[bool] = False
 
@@ -94,10 +95,6 @@ class Study(abc.ABC):
     def jobs(self, problem: Any) -> dict[str, Job]:
         """What is run, by names that are file names too."""
 
-    @abc.abstractmethod
-    def outcomes(self, problem: Any, results: dict[str, Any]) -> Outcomes:
-        """What the jobs' results say."""
-
     def settings(self) -> dict[str, Any]:
         """What determines the results besides size and seed."""
         return {}
@@ -115,14 +112,15 @@ class Study(abc.ABC):
 
 
 class Outcomes(abc.ABC):
-    """What came out of a study: files, figures, claims and a page.
+    """What came out of a study of some size, from its problem and the results of its jobs: files, figures, claims and a
+    page. `shown` are the columns of the page's first table that the terminal has too."""
 
-    - `seconds`: what all jobs took together, also those of a run that was resumed.
-    - `shown`: the columns of the page's first table that the terminal has too.
-    """
-
-    seconds: float
     shown: ClassVar[Sequence[str]]
+
+    def __init__(self, size: Any, problem: Any, results: Mapping[str, Any]):
+        self.size, self.problem = size, problem
+        # Also what those took that had ended before the study was resumed.
+        self.seconds = sum(result.seconds for result in results.values())
 
     @abc.abstractmethod
     def files(self) -> dict[str, tuple[Sequence[str], Iterable[Iterable[object]]]]:
@@ -167,7 +165,7 @@ def run_study(study: Study, out: Path, *, preset: str, command: str) -> Path:
         results = run_all(
             study.jobs(problem), out / JOBS, console=console, workers=study.workers, context=study.precision
         )
-        outcomes = study.outcomes(problem, results)
+        outcomes = study.outcomes(study.size, problem, results)
         claims = outcomes.claims()
         for name, (header, rows) in (outcomes.files() | {"claims.csv": (Claim._fields, claims)}).items():
             write_table(out / name, header, rows)
