@@ -6,17 +6,28 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from mcfo.experiments import gradient_sampling as programs
-from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, PROGRAMS, SETTINGS, SWEEPS, THETA, Problem
-from mcfo.experiments.gradient_summary import Summary, draw_figures
+from mcfo.experiments.gradient_sampling import (
+    METHODS,
+    PARAMETERS,
+    PHI,
+    PROGRAMS,
+    SETTINGS,
+    SWEEPS,
+    THETA,
+    Problem,
+    Summary,
+    draw_figures,
+)  # fmt: skip
 from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
-from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, result_rows, stated, unbiased
+from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, stated, unbiased
+from mcfo.experiments.runs import cost
 from mcfo.experiments.study import Outcomes, Study, TextTable
 from mcfo.gradients.rules import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher
@@ -31,7 +42,12 @@ DISPLACED = {
     "filter-score-reparameterized": "reparameterized", "fisher-dreg": "dreg", "fisher-lag-stl": "sticking-the-landing",
 }  # fmt: skip
 """The programs whose rules for phi are also compared away from the optimal proposal, and these rules."""
-SMALL = ("fivo-full", "next-increment", "fivo-truncated")
+SMALL: dict[str, Callable[[int], Objective]] = {
+    "fivo-full": lambda particles: fivo(particles, full=True),
+    "next-increment": next_increment,
+    "fivo-truncated": vsmc,
+}
+"""Of the case whose answer is known without sampling: its resampling terms."""
 PIMH_PARTICLES = 5
 
 
@@ -56,89 +72,6 @@ class Preset:
 
 
 _COSTLY = ("fivo-full", "pimh")
-_SMALL: dict[str, Callable[[int], Objective]] = {
-    SMALL[0]: lambda particles: fivo(particles, full=True),
-    SMALL[1]: next_increment,
-    SMALL[2]: vsmc,
-}
-
-
-class Prepared(NamedTuple):
-    """Problems by name, their exact gradients, and the paper's analytic ones."""
-
-    problems: dict[str, Problem]
-    exact: dict[str, np.ndarray]
-    analytic: dict[str, dict[str, np.ndarray]]
-
-
-class Gradients(Study):
-    """Gradient estimates of all objectives beside the exact ones."""
-
-    name = "gradients"
-    title = "Gradient estimates on a linear Gaussian model"
-    presets: ClassVar = {
-        "quick": Preset((1, 10, 100, 1000), 1000),
-        "paper": Preset((1, 10, 100, 1000, 10_000, 100_000), 10_000),
-    }
-    # Exact statements are compared exactly.
-    double = True
-
-    def settings(self) -> dict[str, Any]:
-        settings = {name: setting._asdict() for name, setting in SETTINGS.items()}
-        return {"settings": settings, "sweeps": SWEEPS, "lag": programs.LAG}
-
-    def prepare(self) -> Prepared:
-        problems = programs.build_problems(self.size.steps, self.seed)
-        exact = {name: problem.exact() for name, problem in problems.items()}
-        exact["small"] = expected_bound_gradient(problems["small"])
-        return Prepared(problems, exact, {name: analytic_scores(problems[name]) for name in (*SETTINGS, "long")})
-
-    def jobs(self, problem: Prepared) -> dict[str, Job]:
-        """All samples that the tables, the figures and the errata need."""
-        size, problems = self.size, problem.problems
-        jobs: dict[str, Job] = {}
-
-        def add(name: str, objective: Objective, chosen: dict[str, Problem], replicates: int) -> None:
-            sampler = objective.theta.sampler
-            sweeps = sampler.sweeps + 1 if isinstance(sampler, PIMH) else 1
-            steps = next(iter(chosen.values())).series.steps
-            work = len(chosen) * replicates * sampler.particles * steps * sweeps
-
-            def draw(share: Share) -> dict[str, np.ndarray]:
-                key = jax.random.fold_in(jax.random.key(self.seed), 1)
-                found = programs.sample(objective, list(chosen.values()), replicates, key=key, advance=share.advance)
-                return dict(zip(chosen, found, strict=True))
-
-            # Compiling takes as long as some twenty million particle steps.
-            jobs[name] = sampling(work + 2e7, draw)
-
-        for particles in size.particles:
-            for name, build in PROGRAMS.items():
-                if name in _COSTLY and particles > size.costly_particles:
-                    continue
-                objective = build(particles)
-                chosen = {setting: problems[setting] for setting in SETTINGS}
-                if name in DISPLACED and particles > 1:
-                    chosen["displaced"] = problems["displaced"]
-                if objective.phi is None:
-                    chosen = {setting: one.with_bootstrap() for setting, one in chosen.items()}
-                add(f"{name}-{particles}", objective, chosen, size.replicates)
-        for particles in size.long_particles:
-            for name, rule in (("mcfo-smc", FilterScore()), ("mcfo-fisher", Fisher())):
-                objective = Objective(Estimator(SMC(particles, criterion=Always()), rule))
-                add(f"long-{name}-{particles}", objective, {"long": problems["long"]}, size.long_replicates)
-        for name, build in _SMALL.items():
-            add(f"small-{name}", build(2), {"small": problems["small"]}, size.small_replicates)
-        for name, reuse in (("fresh-noise", False), ("reused-noise", True)):
-            sampler = PIMH(SMC(PIMH_PARTICLES, criterion=Always()), SWEEPS, reuse)
-            objective = Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterized()))
-            add(f"pimh-{name}", objective, {"r1": problems["r1"]}, size.pimh_replicates)
-        return jobs
-
-    def outcomes(self, problem: Prepared, results: dict[str, Samples]) -> GradientOutcomes:
-        blocks = {name: result.arrays for name, result in results.items()}
-        seconds = sum(result.seconds for result in results.values())
-        return GradientOutcomes(self.size, blocks, problem.exact, problem.analytic, seconds)
 
 
 class GradientOutcomes(Outcomes):
@@ -146,15 +79,12 @@ class GradientOutcomes(Outcomes):
 
     shown = ("setting", "method", "K", "worst", "bias", "in s.e.", "verdict")
 
-    def __init__(
-        self,
-        size: Any,
-        blocks: Mapping[str, Mapping[str, np.ndarray]],
-        exact: Mapping[str, np.ndarray],
-        analytic: Mapping[str, Mapping[str, np.ndarray]],
-        seconds: float,
-    ):
-        self.size, self.exact, self.analytic, self.seconds = size, exact, analytic, seconds
+    def __init__(self, size: Preset, problem: Mapping[str, Problem], results: Mapping[str, Samples]):
+        super().__init__(size, problem, results)
+        blocks = {name: result.arrays for name, result in results.items()}
+        self.analytic = {name: analytic_scores(problem[name]) for name in (*SETTINGS, "long")}
+        self.exact = exact = {name: one.exact() for name, one in problem.items()}
+        exact["small"] = expected_bound_gradient(problem["small"])
         self.samples: dict[tuple[str, str, int], np.ndarray] = {}
         self.found, self.errata = Summary(), Summary()
         for setting in SETTINGS:
@@ -190,14 +120,14 @@ class GradientOutcomes(Outcomes):
 
     def files(self) -> Any:
         analytic = [
-            Row(setting, f"appendix-{method}", 0, parameter, quantity, value, math.nan)
+            Row(setting, f"appendix-{method}", 0, parameter, quantity, value)
             for setting, values in self.analytic.items()
             for method in ("printed", "corrected")
             for quantity, source in (("value", method), ("exact", "exact"))
             for parameter, value in zip(THETA, values[source].tolist(), strict=True)
         ]
-        rows, errata = self.found.rows(), [*self.errata.rows(), *analytic]
-        return {"results.csv": result_rows(rows), "errata.csv": result_rows(errata)}
+        errata = [*self.errata.rows(), *analytic]
+        return {"results.csv": (Row._fields, self.found.rows()), "errata.csv": (Row._fields, errata)}
 
     def claims(self) -> list[Claim]:
         found = []
@@ -254,7 +184,7 @@ class GradientOutcomes(Outcomes):
                 shares = ratios(self.errata, "displaced", "dreg", "reparameterized", count, PHI)
                 text, where = "dreg spreads no more than reparameterized", f"displaced, K = {count}"
                 found.append(at_most(text, max(shares), 1.0, setting=where, source="ours"))
-        count = self.found.particles("r1", "fivo-full", THETA[0])[-1]
+        count = max(self.found.by_particles("r1", "fivo-full", THETA[0]))
         least = min(ratios(self.found, "r1", "fivo-full", "aesmc", count, PARAMETERS))
         text, where = "fivo-full spreads more than aesmc, least ratio", f"r1, K = {count}"
         return [*found, stated(text, least > 1, least, "more than 1", setting=where, source="ours")]
@@ -307,13 +237,10 @@ class GradientOutcomes(Outcomes):
         rows, marked = [], set()
         for count in self.size.particles:
             for method in METHODS:
-                known = [name for name in PARAMETERS if count in self.found.particles(setting, method, name)]
-                cells = [""] * len(PARAMETERS)
-                for index in map(PARAMETERS.index, known):
-                    gradient = self.found[setting, method, count, PARAMETERS[index]]
-                    cells[index] = f"{_number(gradient.mean)} ± {_number(gradient.std)}"
-                    marked |= {(len(rows), index + 2)} if gradient.biased else set()
-                if known:
+                known = [self.found.get((setting, method, count, name)) for name in PARAMETERS]
+                marked |= {(len(rows), place) for place, one in enumerate(known, 2) if one is not None and one.biased}
+                cells = ["" if one is None else f"{_number(one.mean)} ± {_number(one.std)}" for one in known]
+                if any(cells):
                     rows.append([method, str(count), *cells])
         rows.append(["exact", "", *(_number(value) for value in self.exact[setting])])
         caption = (
@@ -323,7 +250,7 @@ class GradientOutcomes(Outcomes):
         return TextTable(["method", "K", *PARAMETERS], rows, caption, frozenset(marked))
 
     def figures(self, folder: Path) -> list[Figure]:
-        return draw_figures(folder, self.samples, self.exact, self.found)
+        return draw_figures(folder, self)
 
 
 def _number(value: float) -> str:
@@ -331,6 +258,66 @@ def _number(value: float) -> str:
     if abs(value) < ROUNDING:
         return "0"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.1e}"
+
+
+class Gradients(Study):
+    """Gradient estimates of all objectives beside the exact ones."""
+
+    name = "gradients"
+    title = "Gradient estimates on a linear Gaussian model"
+    presets: ClassVar = {
+        "quick": Preset((1, 10, 100, 1000), 1000),
+        "paper": Preset((1, 10, 100, 1000, 10_000, 100_000), 10_000),
+    }
+    outcomes = GradientOutcomes
+    # Exact statements are compared exactly.
+    double = True
+
+    def settings(self) -> dict[str, Any]:
+        settings = {name: setting._asdict() for name, setting in SETTINGS.items()}
+        return {"settings": settings, "sweeps": SWEEPS, "lag": programs.LAG}
+
+    def prepare(self) -> dict[str, Problem]:
+        return programs.build_problems(self.size.steps, self.seed)
+
+    def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
+        """All samples that the tables, the figures and the errata need."""
+        size, problems = self.size, problem
+        jobs: dict[str, Job] = {}
+
+        def add(name: str, objective: Objective, chosen: dict[str, Problem], replicates: int) -> None:
+            steps = sum(one.series.steps for one in chosen.values())
+
+            def draw(share: Share) -> dict[str, np.ndarray]:
+                key = jax.random.fold_in(jax.random.key(self.seed), 1)
+                found = programs.sample(objective, list(chosen.values()), replicates, key=key, advance=share.advance)
+                return dict(zip(chosen, found, strict=True))
+
+            # Compiling takes as long as some twenty million particle steps.
+            jobs[name] = sampling(replicates * steps * cost(objective) + 6e7, draw)
+
+        for particles in size.particles:
+            for name, build in PROGRAMS.items():
+                if name in _COSTLY and particles > size.costly_particles:
+                    continue
+                objective = build(particles)
+                chosen = {setting: problems[setting] for setting in SETTINGS}
+                if name in DISPLACED and particles > 1:
+                    chosen["displaced"] = problems["displaced"]
+                if objective.phi is None:
+                    chosen = {setting: one.with_bootstrap() for setting, one in chosen.items()}
+                add(f"{name}-{particles}", objective, chosen, size.replicates)
+        for particles in size.long_particles:
+            for name, rule in (("mcfo-smc", FilterScore()), ("mcfo-fisher", Fisher())):
+                objective = Objective(Estimator(SMC(particles, criterion=Always()), rule))
+                add(f"long-{name}-{particles}", objective, {"long": problems["long"]}, size.long_replicates)
+        for name, build in SMALL.items():
+            add(f"small-{name}", build(2), {"small": problems["small"]}, size.small_replicates)
+        for name, reuse in (("fresh-noise", False), ("reused-noise", True)):
+            sampler = PIMH(SMC(PIMH_PARTICLES, criterion=Always()), SWEEPS, reuse)
+            objective = Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterized()))
+            add(f"pimh-{name}", objective, {"r1": problems["r1"]}, size.pimh_replicates)
+        return jobs
 
 
 STUDY = Gradients
