@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcfo.experiments import bounds_sampling as draws
 from mcfo.experiments.bounds_sampling import (
     GROWING,
     METHODS,
@@ -20,11 +21,9 @@ from mcfo.experiments.bounds_sampling import (
     SCHEMES,
     BoundsCurves,
     Point,
-    draw_replicates,
     exact_histories,
     filters,
-    paths,
-)  # fmt: skip
+)
 from mcfo.experiments.bounds_theory import STEPS, Problem, build_problem, moved
 from mcfo.experiments.jobs import Job, Share, sampling
 from mcfo.experiments.outcomes import SIGMAS, Claim, Estimate, Row, at_most, positive, stated, unbiased
@@ -285,7 +284,9 @@ class Bounds(Study):
                 parts = []
                 for number in range(chunks):
                     keys = jax.random.split(jax.random.fold_in(key, number), chunk)
-                    parts.append(jax.tree.map(np.asarray, draw_replicates(draw, model, proposal, series, how, keys)))
+                    parts.append(
+                        jax.tree.map(np.asarray, draws.draw_replicates(draw, model, proposal, series, how, keys))
+                    )
                     share.advance(1 / chunks)
                 return jax.tree.map(lambda *each: np.concatenate(each)[:count], *parts)
 
@@ -294,7 +295,7 @@ class Bounds(Study):
 
         for name, proposal in proposals.items():
             add(f"exact-{name}", exact_histories, size.exact_particles, proposal, size.exact_replicates, of_exact)
-            add(f"paths-{name}", paths, size.exact_particles, proposal, size.path_replicates, of_paths)
+            add(f"paths-{name}", draws.paths, size.exact_particles, proposal, size.path_replicates, of_paths)
             for (method, scheme), (particles, count) in product(SCHEMES.items(), size.smc_replicates.items()):
                 sampler = SMC(particles, scheme, Always())
                 add(f"{method}-{name}-{particles}", filters, sampler, proposal, count, of_smc)

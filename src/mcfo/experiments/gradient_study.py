@@ -12,18 +12,7 @@ import jax
 import numpy as np
 
 from mcfo.experiments import gradient_sampling as programs
-from mcfo.experiments.gradient_sampling import (
-    METHODS,
-    PARAMETERS,
-    PHI,
-    PROGRAMS,
-    SETTINGS,
-    SWEEPS,
-    THETA,
-    Problem,
-    Summary,
-    draw_figures,
-)  # fmt: skip
+from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, SETTINGS, SWEEPS, THETA, Problem, Summary
 from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, stated, unbiased
@@ -250,7 +239,7 @@ class GradientOutcomes(Outcomes):
         return TextTable(["method", "K", *PARAMETERS], rows, caption, frozenset(marked))
 
     def figures(self, folder: Path) -> list[Figure]:
-        return draw_figures(folder, self)
+        return programs.draw_figures(folder, self)
 
 
 def _number(value: float) -> str:
@@ -297,7 +286,7 @@ class Gradients(Study):
             jobs[name] = sampling(replicates * steps * cost(objective) + 6e7, draw)
 
         for particles in size.particles:
-            for name, build in PROGRAMS.items():
+            for name, build in programs.PROGRAMS.items():
                 if name in _COSTLY and particles > size.costly_particles:
                     continue
                 objective = build(particles)

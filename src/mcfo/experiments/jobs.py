@@ -52,11 +52,11 @@ class Job(NamedTuple):
 
     - `cost`: how long it takes, in any unit that all jobs share.
     - `work`: called with a path of its own, under which it saves what lets it resume, and its share of the bar. Its
-      result has a method `line`, which says for the terminal what came out.
+      result has a method `line`, which says for the terminal what came out, and its `seconds`.
     """
 
     cost: float
-    work: Callable[[Path, Share], Any]
+    work: Callable[[Path | None, Any], Any]
 
 
 class Samples(NamedTuple):

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from mcfo.experiments import lgssm_problem as paper
-from mcfo.experiments.jobs import Job, Share
+from mcfo.experiments.jobs import Job
 from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, parameters
 from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
 from mcfo.experiments.runs import (
@@ -19,10 +19,9 @@ from mcfo.experiments.runs import (
     Column,
     LearningOutcomes,
     Run,
-    Runs,
     cost,
     curve_rows,
-    learned,
+    learning,
     seed_curves,
     seed_lines,
 )
@@ -72,7 +71,7 @@ class LgssmOutcomes(LearningOutcomes):
         "exact_nll_per_step": "exact_nll_per_step",
     }
 
-    def __init__(self, size: Preset, problem: Prepared, results: Mapping[str, Runs]):
+    def __init__(self, size: Preset, problem: Prepared, results: Mapping[str, Sequence[Run]]):
         super().__init__(size, problem, results)
         self.optimum, self.ideal, self.watched = problem.problem.optimum, problem.ideal, problem.watched
         ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
@@ -210,12 +209,12 @@ class LgssmOutcomes(LearningOutcomes):
         main = [run for run in self.runs if run.particles == size.main and not run.method.startswith("mcfo-pimh")]
         found = [
             draw_charts(
-                folder / "learning.png", self._learning_charts(main),
+                folder / "learning.png", self.learning_charts(main),
                 f"The paper's figure 2: learning with K = {size.main}. Lines: mean over the seeds; bands: their range. "
                 "Steps are averaged over bins.", columns=2, width=9.0, height=2.9,
             ),
             draw_charts(
-                folder / "parameters.png", self._parameter_charts(main, (*THETA, *PHI)),
+                folder / "parameters.png", self.parameter_charts(main, (*THETA, *PHI)),
                 "The paper's figure 7: theta and phi during the same runs. Dashed: the exact optimum.", columns=4,
             ),
         ]  # fmt: skip
@@ -223,11 +222,11 @@ class LgssmOutcomes(LearningOutcomes):
             charts = []
             for count in size.particles:
                 chosen = [run for run in self.runs if run.particles == count and run.method in _BY_PARTICLES]
-                charts += self._parameter_charts(chosen, (*THETA, "phi_3", "phi_4"), f", K = {count}")
+                charts += self.parameter_charts(chosen, (*THETA, "phi_3", "phi_4"), f", K = {count}")
             caption = "The paper's figure 8: the same for each number of particles."
             found.append(draw_charts(folder / "particles.png", charts, caption, columns=4))
         if pimh:
-            charts = self._parameter_charts(
+            charts = self.parameter_charts(
                 [*self.at(("", "mcfo-smc", size.pimh_particles)), *pimh], (*THETA, "phi_1", "phi_3", "phi_4")
             )
             caption = (
@@ -236,7 +235,8 @@ class LgssmOutcomes(LearningOutcomes):
             found.append(draw_charts(folder / "pimh.png", charts, caption, columns=3))
         return found
 
-    def _learning_charts(self, runs: list[Run]) -> list[Chart]:
+    def learning_charts(self, runs: list[Run]) -> list[Chart]:
+        """NLL, norms of the gradient and ESS of the runs with the K of the claims."""
         assert self.watched.ess is not None  # it was evaluated by particles
         gap = _lines(runs, "exact_nll_per_step", self.watched.exact_nll_per_step)
         return [
@@ -249,7 +249,7 @@ class LgssmOutcomes(LearningOutcomes):
             ),
         ]  # fmt: skip
 
-    def _parameter_charts(self, runs: list[Run], names: tuple[str, ...], label: str = "") -> list[Chart]:
+    def parameter_charts(self, runs: list[Run], names: tuple[str, ...], label: str = "") -> list[Chart]:
         """A panel for each parameter, in a window that no method which runs away decides."""
         charts = []
         for name in names:
@@ -310,6 +310,7 @@ class Lgssm(Study):
         "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
     }
     outcomes = LgssmOutcomes
+    devices: ClassVar[int | None] = 1
 
     def settings(self) -> dict[str, Any]:
         return paper.SETTINGS
@@ -320,24 +321,17 @@ class Lgssm(Study):
         return evaluate(model, proposal, series, particles=self.size.evaluation_particles, key=key)
 
     def prepare(self) -> Prepared:
-        size = self.size
-        problem = build_problem(
-            series=size.series, test_series=size.test_series, watched=size.watched, steps=size.length, seed=self.seed
-        )
-        best = AffineGaussian.optimal(problem.truth)
-        return Prepared(
-            problem,
-            self.evaluated(problem.truth, best, problem.test),
-            self.evaluated(problem.truth, best, problem.watched),
-        )
+        problem = build_problem(self.size, self.seed)
+        best = problem.truth, AffineGaussian.optimal(problem.truth)
+        return Prepared(problem, *(self.evaluated(*best, series) for series in (problem.test, problem.watched)))
 
     def jobs(self, problem: Prepared) -> dict[str, Job]:
         return {
-            f"{method}-{particles}": self._job(problem.problem, method, particles, objective)
+            f"{method}-{particles}": self.job(problem.problem, method, particles, objective)
             for (method, particles), objective in self.size.objectives().items()
         }
 
-    def _job(self, problem: Problem, method: str, particles: int, objective: Objective) -> Job:
+    def job(self, problem: Problem, method: str, particles: int, objective: Objective) -> Job:
         """One method, all seeds in one program, and what it learned, evaluated on all test series."""
         size, learns_proposal = self.size, objective.phi is not None
 
@@ -355,19 +349,16 @@ class Lgssm(Study):
             }
             return found, tested.collapsed
 
-        def work(path: Path, share: Share) -> Runs:
-            return learned(
-                ("", method, particles), path, share,
-                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train, numbers=numbers,
-                objective=objective, validation=problem.watched, watch=watch, steps=size.steps, batch=size.batch,
-                seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
-                fixed=tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model")),
-                evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
-                devices=1,
-            )  # fmt: skip
-
+        proposal = problem.proposal if learns_proposal else Bootstrap()
+        fixed = tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model"))
         # To start takes as long as so many particles.
-        return Job(500 + cost(objective), work)
+        return learning(
+            500 + cost(objective), ("", method, particles), lambda: (problem.model, proposal, fixed), problem.train,
+            numbers=numbers, objective=objective, validation=problem.watched, watch=watch, steps=size.steps,
+            batch=size.batch, seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
+            evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
+            devices=self.devices,
+        )  # fmt: skip
 
 
 STUDY = Lgssm

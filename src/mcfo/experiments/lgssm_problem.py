@@ -102,24 +102,25 @@ class Problem(NamedTuple):
     optimum: dict[str, float]
 
 
-def build_problem(*, series: int, test_series: int, watched: int, steps: int, seed: int) -> Problem:
+def build_problem(size: Preset, seed: int) -> Problem:
     """Simulate the data. The proposal starts by taking each observation for the latent: phi_1 = phi_4 = 1."""
     truth = LinearGaussian.scalar(*TRUTH, emission_variance=EMISSION_VARIANCE)
     best = AffineGaussian.optimal(truth)
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x6C67), series + test_series)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x6C67), size.series + size.test_series)
 
     def simulated(key: Key, series_id: jax.Array) -> Series:
-        return Series(simulate(truth, steps, key=key)[1], None, None, None, series_id, jnp.zeros((), jnp.int32))
+        _, observations = simulate(truth, size.length, key=key)
+        return Series(observations, None, None, None, series_id, jnp.zeros((), jnp.int32))
 
     batch = jax.vmap(simulated)(keys, jnp.arange(len(keys), dtype=jnp.int32))
-    train, test, watched_first = (
-        jax.tree.map(lambda array, part=part: array[part], batch)
-        for part in (slice(series), slice(series, None), slice(series, series + watched))
-    )
+
+    def part(start: int, end: int) -> Series:
+        return jax.tree.map(lambda array: array[start:end], batch)
+
     return Problem(
-        train=train,
-        test=test,
-        watched=watched_first,
+        train=part(0, size.series),
+        test=part(size.series, len(keys)),
+        watched=part(size.series, size.series + size.watched),
         truth=truth,
         model=LinearGaussian.scalar(*START, emission_variance=EMISSION_VARIANCE),
         proposal=AffineGaussian(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -12,10 +12,10 @@ from typing import Any, ClassVar, NamedTuple
 import jax
 
 from mcfo.catalogue.registry import build
-from mcfo.experiments.jobs import WORKERS, Job, Share
+from mcfo.experiments.jobs import WORKERS, Job
 from mcfo.experiments.music_problem import Problem, build_problem, find_folder
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, cost, draw_learning, learned
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core
@@ -128,7 +128,7 @@ class MusicOutcomes(LearningOutcomes):
         name: name for name in ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
     }
 
-    def __init__(self, size: Preset, problem: Mapping[str, Problem], results: Mapping[str, Runs]):
+    def __init__(self, size: Preset, problem: Mapping[str, Problem], results: Mapping[str, Sequence[Run]]):
         super().__init__(size, problem, results)
         self.baselines = {name: one.baselines() for name, one in problem.items()}
 
@@ -279,21 +279,19 @@ class Music(Study):
             }
             return found, None
 
-        def work(path: Path, share: Share) -> Runs:
-            start = build("vrnn", problem.train, {"network_seed": seed})
-            log_every = min(_LOG_EVERY, course.steps)
-            return learned(
-                cell, path, share, start.model, start.proposal, problem.train, numbers=numbers, objective=objective,
-                validation=problem.valid, checkpoint_seconds=60.0, steps=course.steps, batch=course.batch,
-                seeds=(seed,),
-                optimizer="adamw" if course.decay else "adam",
-                optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
-                schedule="cosine", fixed=start.fixed, log_every=log_every,
-                evaluate_every=max(log_every, course.steps // course.evaluations),
-                evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
-            )  # fmt: skip
+        def start() -> tuple[Any, Any, Any]:
+            built = build("vrnn", problem.train, {"network_seed": seed})
+            return built.model, built.proposal, built.fixed
 
-        return Job(course.steps * course.batch * problem.mean_length * cost(objective), work)
+        log_every = min(_LOG_EVERY, course.steps)
+        return learning(
+            course.steps * course.batch * problem.mean_length * cost(objective), cell, start, problem.train,
+            numbers=numbers, objective=objective, validation=problem.valid, checkpoint_seconds=60.0,
+            steps=course.steps, batch=course.batch, seeds=(seed,), optimizer="adamw" if course.decay else "adam",
+            optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
+            schedule="cosine", log_every=log_every, evaluate_every=max(log_every, course.steps // course.evaluations),
+            evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
+        )  # fmt: skip
 
 
 STUDY = Music

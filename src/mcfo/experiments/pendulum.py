@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,10 +15,10 @@ import numpy as np
 from mcfo.catalogue.registry import build
 from mcfo.data.pendulum_videos import SIZE
 from mcfo.experiments import pendulum_problem as videos
-from mcfo.experiments.jobs import Job, Share
+from mcfo.experiments.jobs import Job
 from mcfo.experiments.outcomes import Claim, SummaryRow, at_most, compared, stated
 from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Followed, Preset, Problem, build_problem
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, Runs, cost, draw_learning, learned
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
 from mcfo.reports.figures import Figure, save_figure, styled
 from mcfo.reports.image_plots import show_strip
@@ -43,13 +42,10 @@ _STRIP = 10
 _WITH_LATENTS = ("aesmc", "mcfo-smc", "mcfo-lag")
 
 
-def with_evaluations(run: Run, last: float) -> Run:
-    """The run with its evaluations in the last part of learning before its other numbers."""
-    evaluated = {}
-    for metric in EVALUATED:
-        steps, values = run.curve(metric)
-        evaluated[metric] = values[steps > (1 - last) * run.lines[-1]["step"]]
-    return replace(run, numbers=evaluated | run.numbers)
+def late_evaluations(lines: Sequence[Mapping[str, Any]], last: float) -> dict[str, list[float]]:
+    """The evaluations in the last part of learning; those that were not finite are left out."""
+    late = [line.get("watched", {}) for line in lines if line["step"] > (1 - last) * lines[-1]["step"]]
+    return {metric: [one[metric] for one in late if one.get(metric) is not None] for metric in EVALUATED}
 
 
 class PendulumOutcomes(LearningOutcomes):
@@ -69,7 +65,7 @@ class PendulumOutcomes(LearningOutcomes):
         name: name for name in (*EVALUATED, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
     }
 
-    def __init__(self, size: Preset, problem: Problem, results: Mapping[str, Runs]):
+    def __init__(self, size: Preset, problem: Problem, results: Mapping[str, Sequence[Run]]):
         super().__init__(size, problem, results)
         self.baselines = problem.baselines()
 
@@ -307,24 +303,24 @@ class Pendulum(Study):
             followed = videos.follow_all(one.model, one.proposal, problem.test, **evaluation)
             motion = videos.motion_foreseen(np.asarray(followed.mean), problem.angles, problem.speeds)
             # Kept of the runs that are drawn alone: all of them would fill the memory.
-            return {"motion": motion}, followed if (particles, seed) == size.shown else None
+            shown = followed if (particles, seed) == size.shown else None
+            return {**late_evaluations(fitted.metrics, size.last), "motion": motion}, shown
 
-        def work(path: Path, share: Share) -> Runs:
-            start = build("deep", problem.train, {"latent": size.latent, "traces": size.traces, "network_seed": seed})
-            runs = learned(
-                ("", method, particles), path, share, start.model, start.proposal, problem.train, numbers=numbers,
-                objective=objective, validation=jax.tree.map(lambda array: array[:1], problem.test),
-                watch=lambda model, proposal: videos.scores(model, proposal, problem.test, problem.gray, **evaluation),
-                checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
-                learning_rate=videos.FIRST_RATE, schedule=size.schedule,
-                schedule_options=videos.SCHEDULES[size.schedule](size.last_rate), rates="by-width", fixed=start.fixed,
-                log_every=min(_LOG_EVERY, size.steps),
-                watch_every=max(_LOG_EVERY, size.steps // size.evaluations // _LOG_EVERY * _LOG_EVERY),
-                evaluate_every=size.steps, evaluation_particles=particles, select="last", devices=1,
-            )  # fmt: skip
-            return Runs(with_evaluations(run, size.last) for run in runs)
+        def start() -> tuple[Any, Any, Any]:
+            built = build("deep", problem.train, {"latent": size.latent, "traces": size.traces, "network_seed": seed})
+            return built.model, built.proposal, built.fixed
 
-        return Job(cost(objective), work)
+        return learning(
+            cost(objective), ("", method, particles), start, problem.train, numbers=numbers, objective=objective,
+            validation=jax.tree.map(lambda array: array[:1], problem.test),
+            watch=lambda model, proposal: videos.scores(model, proposal, problem.test, problem.gray, **evaluation),
+            checkpoint_seconds=60.0, steps=size.steps, batch=size.batch, seeds=(seed,),
+            learning_rate=videos.FIRST_RATE, schedule=size.schedule,
+            schedule_options=videos.SCHEDULES[size.schedule](size.last_rate), rates="by-width",
+            log_every=min(_LOG_EVERY, size.steps),
+            watch_every=max(_LOG_EVERY, size.steps // size.evaluations // _LOG_EVERY * _LOG_EVERY),
+            evaluate_every=size.steps, evaluation_particles=particles, select="last", devices=1,
+        )  # fmt: skip
 
 
 STUDY = Pendulum

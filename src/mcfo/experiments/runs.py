@@ -11,12 +11,15 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
+from mcfo.experiments.jobs import Job
 from mcfo.experiments.outcomes import LearningRow, Outcome, SummaryRow
 from mcfo.experiments.study import Outcomes, TextTable
 from mcfo.learning.fit import fit
 from mcfo.learning.progress import Listener
 from mcfo.learning.results import Fitted, SeedFit
+from mcfo.models.base import Model
 from mcfo.objectives.objective import Objective
+from mcfo.proposals.base import Proposal
 from mcfo.reports.figures import Chart, Figure, Line, draw_charts
 from mcfo.smc.pimh import PIMH
 
@@ -82,27 +85,38 @@ class Runs(list[Run]):
         )
 
 
-def learned(
+def learning(
+    cost: float,
     cell: Cell,
-    path: Path | None,
-    listener: Listener,
-    *arguments: Any,
+    start: Callable[[], tuple[Model, Proposal, Sequence[str]]],
+    data: Any,
+    *,
     numbers: Callable[[SeedFit, Fitted], tuple[dict[str, Any], Any]],
     **settings: Any,
-) -> Runs:
-    """Learns all seeds of a cell in one program, resumable in the folder, and gives each its numbers and details.
+) -> Job:
+    """A job that learns all seeds of a cell in one program, resumable in its folder.
 
-    The other arguments are those of [`mcfo.fit`][].
+    **Arguments:**
+
+    - `start`: builds the model, the proposal and the names of what is fixed in them.
+    - `numbers`: what each seed is given: its numbers, and details for the figures.
+    - `settings`: the other arguments of [`mcfo.fit`][].
     """
-    fitted = fit(*arguments, out=path, resume=path is not None, listener=listener, **settings)
-    runs = Runs()
-    for one in fitted.seeds:
-        found, details = numbers(one, fitted)
-        arrays = {metric: np.atleast_1d(np.array(values, float)) for metric, values in found.items()}
-        lines = [line for line in fitted.metrics if line["seed"] == one.seed]
-        seconds = fitted.seconds / len(fitted.seeds)
-        runs.append(Run(*cell[1:], one.seed, lines, arrays, one.skipped, seconds, cell[0], details))
-    return runs
+
+    def work(path: Path | None, listener: Listener) -> Runs:
+        model, proposal, fixed = start()
+        options = {"fixed": fixed, "out": path, "resume": path is not None, "listener": listener}
+        fitted = fit(model, proposal, data, **options, **settings)
+        runs = Runs()
+        for one in fitted.seeds:
+            found, details = numbers(one, fitted)
+            arrays = {metric: np.atleast_1d(np.array(values, float)) for metric, values in found.items()}
+            lines = [line for line in fitted.metrics if line["seed"] == one.seed]
+            seconds = fitted.seconds / len(fitted.seeds)
+            runs.append(Run(*cell[1:], one.seed, lines, arrays, one.skipped, seconds, cell[0], details))
+        return runs
+
+    return Job(cost, work)
 
 
 def _value(line: Mapping[str, Any], metric: str) -> float | None:
@@ -216,7 +230,7 @@ class LearningOutcomes(Outcomes):
     columns: ClassVar[dict[str, Column]]
     curves: ClassVar[Mapping[str, str]]
 
-    def __init__(self, size: Any, problem: Any, results: Mapping[str, Runs]):
+    def __init__(self, size: Any, problem: Any, results: Mapping[str, Sequence[Run]]):
         super().__init__(size, problem, results)
         self.runs = [run for runs in results.values() for run in runs]
         self.cells = list(dict.fromkeys(run.cell for run in self.runs))
