@@ -14,16 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from mcfo.experiments import bounds_sampling as draws
-from mcfo.experiments.bounds_sampling import (
-    GROWING,
-    METHODS,
-    SCAN,
-    SCHEMES,
-    BoundsCurves,
-    Point,
-    exact_histories,
-    filters,
-)
+from mcfo.experiments.bounds_sampling import GROWING, METHODS, SCANNED, SCHEMES, BoundsCurves, Point
 from mcfo.experiments.bounds_theory import STEPS, Problem, build_problem, moved
 from mcfo.experiments.jobs import Job, Share, sampling
 from mcfo.experiments.outcomes import SIGMAS, Claim, Estimate, Row, at_most, positive, stated, unbiased
@@ -117,9 +108,9 @@ class BoundsOutcomes(BoundsCurves):
                 beside = {"second_order": Estimate(self.second[name]), "largest_relative_variance": Estimate(largest)}
                 for point in points:
                     yield (setting, method, point.particles), beside
-        for (kind, amount, count), gap in self.gaps.items():
-            found = {**_mean(self.problem.log_evidence, gap), "loss": self.losses[kind, amount, count]}
-            found["limit"] = Estimate(self.limits[kind, amount])
+        for (kind, amount, count), loss in self.losses.items():
+            point = next(point for point in self.scanned[kind, amount] if point.particles == count)
+            found = {**_mean(self.problem.log_evidence, point.gap), "loss": loss, "limit": Estimate(point.limit)}
             yield ("optimal", f"mcfo-exact/{kind}={amount:g}", count), found
         for (setting, method), value in self.zeros.items():
             of_scan = method.startswith("mcfo-exact")
@@ -284,9 +275,8 @@ class Bounds(Study):
                 parts = []
                 for number in range(chunks):
                     keys = jax.random.split(jax.random.fold_in(key, number), chunk)
-                    parts.append(
-                        jax.tree.map(np.asarray, draws.draw_replicates(draw, model, proposal, series, how, keys))
-                    )
+                    found = draws.draw_replicates(draw, model, proposal, series, how, keys)
+                    parts.append(jax.tree.map(np.asarray, found))
                     share.advance(1 / chunks)
                 return jax.tree.map(lambda *each: np.concatenate(each)[:count], *parts)
 
@@ -294,26 +284,24 @@ class Bounds(Study):
             jobs[name] = sampling(count * weights + 1e7, draw_all)
 
         for name, proposal in proposals.items():
-            add(f"exact-{name}", exact_histories, size.exact_particles, proposal, size.exact_replicates, of_exact)
+            add(f"exact-{name}", draws.exact_histories, size.exact_particles, proposal, size.exact_replicates, of_exact)
             add(f"paths-{name}", draws.paths, size.exact_particles, proposal, size.path_replicates, of_paths)
             for (method, scheme), (particles, count) in product(SCHEMES.items(), size.smc_replicates.items()):
                 sampler = SMC(particles, scheme, Always())
-                add(f"{method}-{name}-{particles}", filters, sampler, proposal, count, of_smc)
-        scanned = exact_histories, size.scan_particles
-        for kind, amounts in SCAN.items():
-            for amount in amounts:
-                proposal = moved(optimal, **{kind: amount})
-                add(f"scan-{kind}-{amount:g}", *scanned, proposal, size.scan_replicates, of_scan)
+                add(f"{method}-{name}-{particles}", draws.filters, sampler, proposal, count, of_smc)
+        scanned = draws.exact_histories, size.scan_particles
+        for kind, amount in SCANNED:
+            add(f"scan-{kind}-{amount:g}", *scanned, moved(optimal, **{kind: amount}), size.scan_replicates, of_scan)
         no_memory = eqx.tree_at(lambda m: m.transition_matrix, problem.model, replace_fn=jnp.zeros_like)
         forgetful = AffineGaussian.optimal(no_memory)
         add("no-memory-exact", *scanned, forgetful, size.scan_replicates, of_scan, model=no_memory)
         sampler, count = SMC(size.smc_particles, Multinomial(), Always()), size.smc_replicates[size.smc_particles]
-        add("no-memory-smc", filters, sampler, forgetful, count, of_smc, model=no_memory)
+        add("no-memory-smc", draws.filters, sampler, forgetful, count, of_smc, model=no_memory)
         particles = size.growing_particles
         hows = (
-            (filters, sis(particles)),
-            (filters, SMC(particles, Multinomial(), Always())),
-            (exact_histories, (particles,)),
+            (draws.filters, sis(particles)),
+            (draws.filters, SMC(particles, Multinomial(), Always())),
+            (draws.exact_histories, (particles,)),
         )
         for name in GROWING:
             for method, how, key in zip(METHODS, hows, jax.random.split(of_growing, 3), strict=True):

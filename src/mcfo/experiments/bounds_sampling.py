@@ -8,7 +8,7 @@ R_t = K⁻¹ Σ_i w_t^i is a mean of independent weights, unbiased for p(x_t | x
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise, product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -42,6 +42,7 @@ SCAN = {
     "variance": (0.55, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 2.5, 3.0),
 }
 """Proposals around the optimal one: its mean in standard deviations, and its variance by a factor."""
+SCANNED = [(kind, amount) for kind, amounts in SCAN.items() for amount in amounts]
 SCHEMES = {"mcfo-smc": Multinomial(), "mcfo-smc-systematic": Systematic()}
 METHODS = ("iwae", "fivo", "mcfo-exact")
 GROWING = ("bootstrap", "optimal")
@@ -187,9 +188,11 @@ class Point(NamedTuple):
         return cls(particles, log_ratio.shape[1], gap, ratio, spread, limit)
 
     @classmethod
-    def of_filter(cls, particles: int, steps: int, log_ratios: np.ndarray, limit: float) -> Point:
-        """From independent values of log p̂ / p, (samples, times)."""
-        values = log_ratios[:, steps - 1]
+    def of_run(cls, particles: int, steps: int, arrays: Mapping[str, np.ndarray], limit: float) -> Point:
+        """On the first steps: from filters, or from blocks of a single K with exact histories."""
+        if "excess" in arrays:
+            return cls.of_steps(particles, *(arrays[name][:, 0, :steps] for name in ("log_ratio", "excess")), limit)
+        values = arrays["log_ratio"][:, steps - 1]
         gap, ratio = controlled_mean(-values, np.expm1(values)), mean(np.exp(values))
         return cls(particles, steps, gap, ratio, float(values.std(ddof=1)), limit)
 
@@ -224,8 +227,7 @@ class BoundsCurves(Outcomes):
             known = isinstance(scheme, Multinomial)
             limit = theory.smc_relative_variance(model, q, series) / 2 if known else math.nan
             self.curves["smc-histories", f"{method}/{name}"] = [
-                Point.of_filter(count, STEPS, arrays[f"{method}-{name}-{count}"]["log_ratio"], limit)
-                for count in size.smc_replicates
+                Point.of_run(count, STEPS, arrays[f"{method}-{name}-{count}"], limit) for count in size.smc_replicates
             ]
         for name, q in proposals.items():
             blocks, limit = arrays[f"paths-{name}"], float(theory.path_relative_variances(model, q, series)[-1] / 2)
@@ -240,14 +242,10 @@ class BoundsCurves(Outcomes):
             limits["fivo"] = [theory.smc_relative_variance(model, q, long, time) for time in size.growing_steps]
             limits["mcfo-exact"] = np.cumsum(theory.relative_variances(model, q, long))[at]
             for method in METHODS:
-                part, points = arrays[f"growing-{method}-{name}"], []
-                for time, limit in zip(size.growing_steps, (float(each) / 2 for each in limits[method]), strict=True):
-                    if method == "mcfo-exact":
-                        of_steps = (part[which][:, 0, :time] for which in ("log_ratio", "excess"))
-                        points.append(Point.of_steps(count, *of_steps, limit))
-                    else:
-                        points.append(Point.of_filter(count, time, part["log_ratio"], limit))
-                self.curves["growing-t", f"{method}/{name}"] = points
+                self.curves["growing-t", f"{method}/{name}"] = [
+                    Point.of_run(count, time, arrays[f"growing-{method}-{name}"], float(limit) / 2)
+                    for time, limit in zip(size.growing_steps, limits[method], strict=True)
+                ]
         self._scan(arrays)
         smc, no_memory = (
             arrays[name]["log_ratio"] for name in (f"mcfo-smc-optimal-{size.smc_particles}", "no-memory-smc")
@@ -262,23 +260,18 @@ class BoundsCurves(Outcomes):
         }
 
     def _scan(self, arrays: Mapping[str, Mapping[str, np.ndarray]]) -> None:
-        """For each scanned proposal and K the gap, and how far its bound lies below that of the optimal one, paired on
-        the same random numbers; and the limit of K x gap."""
-        best = arrays["scan-shift-0"]
-        self.gaps: dict[tuple[str, float, int], Estimate] = {}
+        """The points of each scanned proposal, and for each K how far its bound lies below that of the optimal one,
+        paired on the same random numbers."""
+        best, sizes = arrays["scan-shift-0"], self.size.scan_particles
+        self.scanned: dict[tuple[str, float], list[Point]] = {}
         self.losses: dict[tuple[str, float, int], Estimate] = {}
-        self.limits: dict[tuple[str, float], float] = {}
-        for kind, amounts in SCAN.items():
-            for amount in amounts:
-                one = arrays[f"scan-{kind}-{amount:g}"]
-                below, control = (best[name] - one[name] for name in ("log_ratio", "excess"))
-                for place, count in enumerate(self.size.scan_particles):
-                    gap = controlled_mean(-one["log_ratio"][:, place], one["excess"][:, place])
-                    self.gaps[kind, amount, count] = gap
-                    self.losses[kind, amount, count] = controlled_mean(below[:, place], control[:, place])
-                q = moved(self.problem.proposals["optimal"], **{kind: amount})
-                variances = theory.relative_variances(self.problem.model, q, self.problem.series)
-                self.limits[kind, amount] = float(variances.sum() / 2)
+        for kind, amount in SCANNED:
+            one, q = arrays[f"scan-{kind}-{amount:g}"], moved(self.problem.proposals["optimal"], **{kind: amount})
+            variances = theory.relative_variances(self.problem.model, q, self.problem.series)
+            self.scanned[kind, amount] = Point.of_blocks(sizes, one, float(variances.sum() / 2))
+            below, control = (best[name] - one[name] for name in ("log_ratio", "excess"))
+            for place, count in enumerate(sizes):
+                self.losses[kind, amount, count] = controlled_mean(below[:, place], control[:, place])
 
     def figures(self, folder: Path) -> list[Figure]:
         shape = {"columns": 2, "width": 9.0, "height": 3.6}
@@ -319,11 +312,10 @@ class BoundsCurves(Outcomes):
         largest, charts = self.size.scan_particles[-1], []
         for (kind, amounts), unit in zip(SCAN.items(), ("standard deviations", "times the optimal one"), strict=True):
             lines = []
-            for count, color in zip(self.size.scan_particles, _COLORS.values(), strict=False):
-                values, errors = zip(*(self.gaps[kind, amount, count] for amount in amounts), strict=True)
-                look = {"marker": "o", "ms": 4, "label": f"K = {count}"}
-                lines.append(Line(amounts, values, color, bars=2 * np.array(errors), look=look))
-            limits = [self.limits[kind, amount] / largest for amount in amounts]
+            curves = zip(*(self.scanned[kind, amount] for amount in amounts), strict=True)
+            for curve, color in zip(curves, _COLORS.values(), strict=False):
+                lines.append(_errorbars(amounts, curve, color, label=f"K = {curve[0].particles}"))
+            limits = [self.scanned[kind, amount][0].limit / largest for amount in amounts]
             lines.append(Line(amounts, limits, "0.3", look={"ls": "--", "label": f"limit / {largest}"}))
             charts.append(Chart(f"{kind} of the proposal", lines, unit, log="y"))
         return charts
@@ -340,7 +332,7 @@ class BoundsCurves(Outcomes):
         return charts
 
 
-def _errorbars(places: Any, curve: list[Point], color: str, *, scaled: bool = False, **look: Any) -> Line:
+def _errorbars(places: Any, curve: Sequence[Point], color: str, *, scaled: bool = False, **look: Any) -> Line:
     gaps = np.array([point.k_gap if scaled else point.gap for point in curve])
     known = np.array([point.gap.value > _LEAST for point in curve])
     values, errors = np.where(known[:, None], gaps, np.nan).T

@@ -39,7 +39,7 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
         (particles,), evaluation_particles=particles, steps=steps, series=2000, test_series=400, watched=200
     )  # fmt: skip
     study = Demonstration(size, seed)
-    prepared = study.prepare()
+    problem = study.prepare()
     console.print(
         f"Data: {size.series} series of {size.length} steps, made by z_t = {TRUTH[0]} z_t-1 + N(0, 1), x_t = "
         f"{TRUTH[1]} z_t + N(0, {EMISSION_VARIANCE}).\nTwo objectives learn both numbers and a proposal from x alone, "
@@ -49,8 +49,8 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     results = {}
     for name in ("mcfo-dreg", "aesmc"):
         bar = ProgressBar(console, f"{name:>9} learns", each_evaluation=False)
-        results[name] = study.job(prepared.problem, name, particles, METHODS[name](particles)).work(None, bar)
-    outcomes = LgssmOutcomes(study.size, prepared, results)
+        results[name] = study.job(problem, name, particles, METHODS[name](particles)).work(None, bar)
+    outcomes = LgssmOutcomes(study.size, problem, results)
     (table,) = outcomes.tables()
     console.print(table.for_terminal(("method", *_SHOWN, "exact NLL", "ESS")))
     (out / "figures").mkdir(exist_ok=True)
@@ -62,7 +62,7 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     charts = [*outcomes.parameter_charts(outcomes.runs, _SHOWN), nll, ess]
     figure = draw_charts(out / "figures" / "learning.png", charts, caption, columns=3)
     series = out / "series.csv"
-    values = np.asarray(prepared.problem.train.observations[:_WRITTEN])
+    values = np.asarray(problem.train.observations[:_WRITTEN])
     write_series(series, [Series.from_values(one, series_id=number) for number, one in enumerate(values)], ["x"])
     elapsed = time.perf_counter() - started
     # Where the environment is not active, the program is typed with its path.

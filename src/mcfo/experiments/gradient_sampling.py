@@ -8,7 +8,7 @@ only the objective with its number of particles makes another.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +22,7 @@ from jaxtyping import Array, Float
 from jaxtyping import Key as KeyArray
 
 from mcfo.experiments.bounds_theory import moved
+from mcfo.experiments.jobs import Share
 from mcfo.experiments.lgssm_problem import PHI, THETA, parameters
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Estimate, Row
 from mcfo.experiments.runs import color
@@ -110,10 +111,6 @@ class Problem(eqx.Module):
         score = parameters(jax.grad(log_evidence)(self.model, self.series), Bootstrap())
         return np.array([float(score.get(name, 0.0)) for name in PARAMETERS])
 
-    def with_bootstrap(self) -> Problem:
-        """The same with the prior for a proposal."""
-        return Problem(self.model, Bootstrap(), self.series)
-
 
 def gradient(objective: Objective, problem: Problem, key: Key) -> Float[Array, " parameters"]:
     """One estimate, in the direction of ascent; NaN for phi where the objective does not learn it."""
@@ -127,38 +124,28 @@ def gradient(objective: Objective, problem: Problem, key: Key) -> Float[Array, "
 
 
 def sample(
-    objective: Objective,
-    problems: list[Problem],
-    replicates: int,
-    *,
-    key: Key,
-    advance: Callable[[float], None] = lambda share: None,
-) -> Float[np.ndarray, "problems replicates parameters"]:
-    """Independent gradient estimates for each problem, with the same keys for all of them.
-
-    **Arguments:**
-
-    - `advance`: called after each part with its share of the whole; may raise to stop.
-    """
-    particles, steps = objective.theta.sampler.particles, problems[0].series.steps
+    objective: Objective, problems: Mapping[str, Problem], replicates: int, share: Share, *, key: Key
+) -> dict[str, Float[np.ndarray, "replicates parameters"]]:
+    """Independent gradient estimates for each problem, with the same keys for all of them."""
+    first, particles = next(iter(problems.values())), objective.theta.sampler.particles
     side_by_side = max(1, min(replicates, _CHUNK // particles))
-    in_turn = max(1, min(-(-replicates // side_by_side), _CALL // (side_by_side * particles * steps)))
+    in_turn = max(1, min(-(-replicates // side_by_side), _CALL // (side_by_side * particles * first.series.steps)))
     calls = -(-replicates // (side_by_side * in_turn))
-    keys = jax.random.split(key, calls * in_turn * side_by_side).reshape(calls, in_turn, side_by_side)
+    keys = jax.random.split(key, calls * in_turn * side_by_side).reshape(calls, -1)
 
-    def estimates(
-        problem: Problem, keys: KeyArray[Array, "in_turn side_by_side"]
-    ) -> Float[Array, "in_turn side_by_side parameters"]:
-        return jax.lax.map(jax.vmap(lambda key: gradient(objective, problem, key)), keys)
+    def estimates(problem: Problem, keys: KeyArray[Array, " replicates"]) -> Float[Array, "replicates parameters"]:
+        return jax.lax.map(lambda key: gradient(objective, problem, key), keys, batch_size=side_by_side)
 
     # At this level compiling takes half as long, and the programs are as fast.
-    compiled = jax.jit(estimates).lower(problems[0], keys[0]).compile({"xla_backend_optimization_level": "1"})
-    samples = np.empty((len(problems), calls, in_turn * side_by_side, len(PARAMETERS)))
-    for index, problem in enumerate(problems):
-        for call in range(calls):
-            samples[index, call] = np.asarray(compiled(problem, keys[call])).reshape(-1, len(PARAMETERS))
-            advance(1 / (len(problems) * calls))
-    return samples.reshape(len(problems), -1, len(PARAMETERS))[:, :replicates]
+    compiled = jax.jit(estimates).lower(first, keys[0]).compile({"xla_backend_optimization_level": "1"})
+    samples = {}
+    for name, problem in problems.items():
+        parts = []
+        for some in keys:
+            parts.append(np.asarray(compiled(problem, some)))
+            share.advance(1 / (len(problems) * calls))
+        samples[name] = np.concatenate(parts)[:replicates]
+    return samples
 
 
 class Setting(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -13,7 +14,7 @@ import numpy as np
 
 from mcfo.experiments import gradient_sampling as programs
 from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, SETTINGS, SWEEPS, THETA, Problem, Summary
-from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gradient, next_increment
+from mcfo.experiments.gradient_theory import analytic_score, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, stated, unbiased
 from mcfo.experiments.runs import cost
@@ -22,6 +23,7 @@ from mcfo.gradients.rules import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher
 from mcfo.objectives.named import fivo, vsmc
 from mcfo.objectives.objective import Estimator, Objective
+from mcfo.proposals.base import Bootstrap
 from mcfo.reports.figures import Figure
 from mcfo.smc.filter import SMC
 from mcfo.smc.pimh import PIMH
@@ -37,7 +39,7 @@ SMALL: dict[str, Callable[[int], Objective]] = {
     "fivo-truncated": vsmc,
 }
 """Of the case whose answer is known without sampling: its resampling terms."""
-PIMH_PARTICLES = 5
+_COSTLY = ("fivo-full", "pimh")
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,18 @@ class Preset:
     pimh_replicates: int = 40_000
 
 
-_COSTLY = ("fivo-full", "pimh")
+def errata(size: Preset) -> dict[tuple[str, str, int], tuple[Objective, int]]:
+    """What the errata need besides the settings of the paper: objectives and replicates by setting, method and K."""
+    found = {}
+    for count, (method, rule) in product(size.long_particles, (("mcfo-smc", FilterScore()), ("mcfo-fisher", Fisher()))):
+        objective = Objective(Estimator(SMC(count, criterion=Always()), rule))
+        found["long", method, count] = objective, size.long_replicates
+    found |= {("small", method, 2): (build(2), size.small_replicates) for method, build in SMALL.items()}
+    for method, reuse in (("fresh-noise", False), ("reused-noise", True)):
+        sampler = PIMH(SMC(5, criterion=Always()), SWEEPS, reuse)
+        objective = Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterized()))
+        found["r1", method, 5] = objective, size.pimh_replicates
+    return found
 
 
 class GradientOutcomes(Outcomes):
@@ -71,29 +84,24 @@ class GradientOutcomes(Outcomes):
     def __init__(self, size: Preset, problem: Mapping[str, Problem], results: Mapping[str, Samples]):
         super().__init__(size, problem, results)
         blocks = {name: result.arrays for name, result in results.items()}
-        self.analytic = {name: analytic_scores(problem[name]) for name in (*SETTINGS, "long")}
+        self.analytic = {
+            (setting, method): analytic_score(problem[setting], as_printed=method == "printed")
+            for setting in (*SETTINGS, "long")
+            for method in ("printed", "corrected")
+        }
         self.exact = exact = {name: one.exact() for name, one in problem.items()}
         exact["small"] = expected_bound_gradient(problem["small"])
         self.samples: dict[tuple[str, str, int], np.ndarray] = {}
         self.found, self.errata = Summary(), Summary()
-        for setting in SETTINGS:
-            for name, method in METHODS.items():
-                for count in size.particles:
-                    if method.only in (None, count) and f"{method.theta}-{count}" in blocks:
-                        # Theta's columns come from one program, phi's from another.
-                        theta, phi = (
-                            blocks[f"{one}-{count}"][setting] for one in (method.theta, method.phi or method.theta)
-                        )
-                        values = np.concatenate([theta[:, : len(THETA)], phi[:, len(THETA) :]], axis=1)
-                        self.samples[setting, name, count] = values
-                        self.found.add(setting, name, count, values, exact[setting])
-        for count in size.long_particles:
-            for method in ("mcfo-smc", "mcfo-fisher"):
-                self.errata.add("long", method, count, blocks[f"long-{method}-{count}"]["long"], exact["long"])
-        for method in SMALL:
-            self.errata.add("small", method, 2, blocks[f"small-{method}"]["small"], exact["small"])
-        for method in ("fresh-noise", "reused-noise"):
-            self.errata.add("r1", method, PIMH_PARTICLES, blocks[f"pimh-{method}"]["r1"], exact["r1"])
+        for setting, (name, method), count in product(SETTINGS, METHODS.items(), size.particles):
+            if method.only in (None, count) and f"{method.theta}-{count}" in blocks:
+                # Theta's columns come from one program, phi's from another.
+                theta, phi = (blocks[f"{one}-{count}"][setting] for one in (method.theta, method.phi or method.theta))
+                values = np.concatenate([theta[:, : len(THETA)], phi[:, len(THETA) :]], axis=1)
+                self.samples[setting, name, count] = values
+                self.found.add(setting, name, count, values, exact[setting])
+        for setting, method, count in errata(size):
+            self.errata.add(setting, method, count, blocks[f"{setting}-{method}-{count}"][setting], exact[setting])
         for count in size.particles:
             # The reparameterized rule is unbiased here and has no exact value: others are compared with it in pairs.
             reference = None
@@ -109,11 +117,10 @@ class GradientOutcomes(Outcomes):
 
     def files(self) -> Any:
         analytic = [
-            Row(setting, f"appendix-{method}", 0, parameter, quantity, value)
-            for setting, values in self.analytic.items()
-            for method in ("printed", "corrected")
-            for quantity, source in (("value", method), ("exact", "exact"))
-            for parameter, value in zip(THETA, values[source].tolist(), strict=True)
+            Row(setting, f"appendix-{method}", 0, parameter, quantity, float(value))
+            for (setting, method), score in self.analytic.items()
+            for quantity, values in (("value", score), ("exact", self.exact[setting]))
+            for parameter, value in zip(THETA, values, strict=False)
         ]
         errata = [*self.errata.rows(), *analytic]
         return {"results.csv": (Row._fields, self.found.rows()), "errata.csv": (Row._fields, errata)}
@@ -143,7 +150,8 @@ class GradientOutcomes(Outcomes):
         for method, source in (("mcfo-smc", "erratum"), ("mcfo-fisher", "ours")):
             gap(f"{method}: theta gradient near it, T = 50", self.errata, ("long", method), THETA, source=source)
         for method, source in (("printed", "erratum"), ("corrected", "ours")):
-            gaps = [float(abs(values[method] - values["exact"]).max()) for values in self.analytic.values()]
+            scores = [(setting, score) for (setting, one), score in self.analytic.items() if one == method]
+            gaps = [float(abs(score - self.exact[setting][: len(THETA)]).max()) for setting, score in scores]
             found.append(at_most(f"the analytic gradient, {method}, is exact", max(gaps), 1e-6, source=source))
         terms = ("reward to go", "next increment alone (Table 1)", "no term")
         for method, text, source in zip(SMALL, terms, ("theorem", "erratum", "ours"), strict=True):
@@ -279,8 +287,7 @@ class Gradients(Study):
 
             def draw(share: Share) -> dict[str, np.ndarray]:
                 key = jax.random.fold_in(jax.random.key(self.seed), 1)
-                found = programs.sample(objective, list(chosen.values()), replicates, key=key, advance=share.advance)
-                return dict(zip(chosen, found, strict=True))
+                return programs.sample(objective, chosen, replicates, share, key=key)
 
             # Compiling takes as long as some twenty million particle steps.
             jobs[name] = sampling(replicates * steps * cost(objective) + 6e7, draw)
@@ -294,18 +301,10 @@ class Gradients(Study):
                 if name in DISPLACED and particles > 1:
                     chosen["displaced"] = problems["displaced"]
                 if objective.phi is None:
-                    chosen = {setting: one.with_bootstrap() for setting, one in chosen.items()}
+                    chosen = {setting: Problem(one.model, Bootstrap(), one.series) for setting, one in chosen.items()}
                 add(f"{name}-{particles}", objective, chosen, size.replicates)
-        for particles in size.long_particles:
-            for name, rule in (("mcfo-smc", FilterScore()), ("mcfo-fisher", Fisher())):
-                objective = Objective(Estimator(SMC(particles, criterion=Always()), rule))
-                add(f"long-{name}-{particles}", objective, {"long": problems["long"]}, size.long_replicates)
-        for name, build in SMALL.items():
-            add(f"small-{name}", build(2), {"small": problems["small"]}, size.small_replicates)
-        for name, reuse in (("fresh-noise", False), ("reused-noise", True)):
-            sampler = PIMH(SMC(PIMH_PARTICLES, criterion=Always()), SWEEPS, reuse)
-            objective = Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterized()))
-            add(f"pimh-{name}", objective, {"r1": problems["r1"]}, size.pimh_replicates)
+        for (setting, method, particles), (objective, replicates) in errata(size).items():
+            add(f"{setting}-{method}-{particles}", objective, {setting: problems[setting]}, replicates)
         return jobs
 
 

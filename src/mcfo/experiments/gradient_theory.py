@@ -124,12 +124,3 @@ def expected_bound_gradient(problem: Problem, *, nodes: int = 10) -> np.ndarray:
         return jax.tree.map(lambda array: jnp.tensordot(weights, array, axes=1), each)
 
     return np.array([float(part) for part in parameters(*all_nodes(problem.model, problem.proposal)).values()])
-
-
-def analytic_scores(problem: Problem) -> dict[str, np.ndarray]:
-    """The recursion in the paper's appendix, as printed and corrected, beside automatic differentiation."""
-    return {
-        "exact": problem.exact()[:2],
-        "printed": analytic_score(problem, as_printed=True),
-        "corrected": analytic_score(problem, as_printed=False),
-    }

@@ -68,10 +68,6 @@ class Samples(NamedTuple):
     def line(self) -> str:
         return f"{self.seconds:.0f} s"
 
-    def write(self, path: Path) -> None:
-        """Saves the arrays, without pickled objects."""
-        write_npz(path, {"seconds": np.array(self.seconds), **self.arrays})
-
 
 def sampling(cost: float, draw: Callable[[Share], dict[str, np.ndarray]]) -> Job:
     """A job whose arrays are saved when it is finished."""
@@ -84,7 +80,7 @@ def sampling(cost: float, draw: Callable[[Share], dict[str, np.ndarray]]) -> Job
             return Samples(arrays, float(arrays.pop("seconds")))
         started = time.perf_counter()
         samples = Samples(draw(share), time.perf_counter() - started)
-        samples.write(file)
+        write_npz(file, {"seconds": np.array(samples.seconds), **samples.arrays})
         return samples
 
     return Job(cost, work)

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
 from mcfo.experiments import lgssm_problem as paper
 from mcfo.experiments.jobs import Job
-from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, parameters
+from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, evaluated, parameters
 from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
 from mcfo.experiments.runs import (
     Cell,
@@ -26,10 +25,9 @@ from mcfo.experiments.runs import (
     seed_lines,
 )
 from mcfo.experiments.study import Study, TextTable
-from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
+from mcfo.inference.evaluation import exact_nll_per_step
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap
-from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.reports.figures import Chart, Figure, Line, draw_charts
 
 LEVELS = (0.95, 0.99)
@@ -43,14 +41,6 @@ _BINS = 50
 _BY_PARTICLES = ("aesmc", "iwae", "nasmc", "mcfo-smc", "mcfo-dreg")
 _LEAST_GAP = 1e-4
 """The least NLL above the exact one that is drawn, on a logarithmic axis."""
-
-
-class Prepared(NamedTuple):
-    """The problem, and the optimum evaluated on all test series (`ideal`) and on the watched ones."""
-
-    problem: Problem
-    ideal: Evaluation
-    watched: Evaluation
 
 
 class LgssmOutcomes(LearningOutcomes):
@@ -71,9 +61,9 @@ class LgssmOutcomes(LearningOutcomes):
         "exact_nll_per_step": "exact_nll_per_step",
     }
 
-    def __init__(self, size: Preset, problem: Prepared, results: Mapping[str, Sequence[Run]]):
+    def __init__(self, size: Preset, problem: Problem, results: Mapping[str, Sequence[Run]]):
         super().__init__(size, problem, results)
-        self.optimum, self.ideal, self.watched = problem.problem.optimum, problem.ideal, problem.watched
+        self.optimum, self.ideal, self.watched = problem.optimum, problem.ideal, problem.ideal_watched
         ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
         self.exact: dict[str, Any] = {**self.optimum, **ideal}
         self.targets = self.exact
@@ -315,19 +305,12 @@ class Lgssm(Study):
     def settings(self) -> dict[str, Any]:
         return paper.SETTINGS
 
-    def evaluated(self, model: Any, proposal: Any, series: Any) -> Evaluation:
-        """All evaluations use the same random numbers."""
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-        return evaluate(model, proposal, series, particles=self.size.evaluation_particles, key=key)
+    def prepare(self) -> Problem:
+        return build_problem(self.size, self.seed)
 
-    def prepare(self) -> Prepared:
-        problem = build_problem(self.size, self.seed)
-        best = problem.truth, AffineGaussian.optimal(problem.truth)
-        return Prepared(problem, *(self.evaluated(*best, series) for series in (problem.test, problem.watched)))
-
-    def jobs(self, problem: Prepared) -> dict[str, Job]:
+    def jobs(self, problem: Problem) -> dict[str, Job]:
         return {
-            f"{method}-{particles}": self.job(problem.problem, method, particles, objective)
+            f"{method}-{particles}": self.job(problem, method, particles, objective)
             for (method, particles), objective in self.size.objectives().items()
         }
 
@@ -339,7 +322,7 @@ class Lgssm(Study):
             return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
 
         def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], int]:
-            tested = self.evaluated(one.model, one.proposal, problem.test)
+            tested = evaluated(one.model, one.proposal, problem.test, size, self.seed)
             found = {
                 **parameters(one.model, one.proposal),
                 "ess": tested.ess,

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.objectives.named import aesmc, bootstrap, iwae, mcfo, nasmc
@@ -90,7 +91,8 @@ class Problem(NamedTuple):
     """Data, the model that made them, and the start.
 
     - `test`: held out; `watched`: its first series, on which the runs are followed.
-    - `optimum`: theta and phi where learning should end.
+    - `optimum`: theta and phi where learning should end; `ideal`, `ideal_watched`: its evaluation on all test series
+      and on the watched ones.
     """
 
     train: Series
@@ -100,6 +102,8 @@ class Problem(NamedTuple):
     model: LinearGaussian
     proposal: AffineGaussian
     optimum: dict[str, float]
+    ideal: Evaluation
+    ideal_watched: Evaluation
 
 
 def build_problem(size: Preset, seed: int) -> Problem:
@@ -117,10 +121,11 @@ def build_problem(size: Preset, seed: int) -> Problem:
     def part(start: int, end: int) -> Series:
         return jax.tree.map(lambda array: array[start:end], batch)
 
+    test, watched = part(size.series, len(keys)), part(size.series, size.series + size.watched)
     return Problem(
         train=part(0, size.series),
-        test=part(size.series, len(keys)),
-        watched=part(size.series, size.series + size.watched),
+        test=test,
+        watched=watched,
         truth=truth,
         model=LinearGaussian.scalar(*START, emission_variance=EMISSION_VARIANCE),
         proposal=AffineGaussian(
@@ -133,7 +138,15 @@ def build_problem(size: Preset, seed: int) -> Problem:
             covariance=np.asarray(best.noise.matrix),
         ),
         optimum={name: float(value) for name, value in parameters(truth, best).items()},
+        ideal=evaluated(truth, best, test, size, seed),
+        ideal_watched=evaluated(truth, best, watched, size, seed),
     )
+
+
+def evaluated(model: Any, proposal: Any, series: Series, size: Preset, seed: int) -> Evaluation:
+    """All evaluations use the same random numbers."""
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return evaluate(model, proposal, series, particles=size.evaluation_particles, key=key)
 
 
 def parameters(model: Any, proposal: Proposal) -> dict[str, Any]:

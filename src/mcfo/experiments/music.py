@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import numpy as np
 
 from mcfo.catalogue.registry import build
+from mcfo.data.music_files import find_music, read_music
+from mcfo.data.piano_rolls import Splits, transpose
 from mcfo.experiments.jobs import WORKERS, Job
-from mcfo.experiments.music_problem import Problem, build_problem, find_folder
 from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
@@ -43,9 +45,58 @@ PAPER = {
     ("iwae", 10): {"nottingham": 2.50, "jsb": 5.43, "musedata": 6.28, "piano-midi": 6.54},
 }
 """NLL per step in the paper's table 3; FIVO and IWAE as their authors trained them."""
+_FOLDERS = (Path("data/polyphonic"), Path("../shared/data/polyphonic"))
+"""Where the data sets are looked for."""
 _LOG_EVERY = 20
+_HALF = 0.5
+"""Counts begin with half an observation of either kind."""
 _TRAINING_PIECES = 50
 """Pieces of the training split on which a run is evaluated in the end, to see what it has by heart."""
+
+
+class Problem(NamedTuple):
+    """Piano-rolls of one data set."""
+
+    train: list[Series]
+    valid: list[Series]
+    test: list[Series]
+    rolls: Splits
+
+    def baselines(self) -> dict[str, float]:
+        """The NLL per step on the test split without latents: each key as often as in the training split, and each
+        key given whether it sounded a step before."""
+        train, test = self.rolls["train"], self.rolls["test"]
+        total = sum(map(len, test))
+        frequency = _share(np.sum([roll.sum(0) for roll in train], axis=0), sum(map(len, train)))
+        static = -sum(_log_mass(roll, frequency).sum() for roll in test) / total
+        before = np.concatenate([roll[:-1] for roll in train])
+        after = np.concatenate([roll[1:] for roll in train])
+        held = [_share((after * (before == value)).sum(0), (before == value).sum(0)) for value in (0, 1)]
+        chained = 0.0
+        for roll in test:
+            chained -= _log_mass(roll[:1], frequency).sum()
+            chained -= _log_mass(roll[1:], np.where(roll[:-1], held[1], held[0])).sum()
+        return {"note frequencies": float(static), "each key a Markov chain": float(chained / total)}
+
+
+def build_problem(file: Path, *, transposed: int) -> Problem:
+    """A data set; transpositions that leave the piano are left out."""
+    rolls = read_music(file)
+    shifts = range(-transposed, transposed + 1)
+    train = [shifted for roll in rolls["train"] for shift in shifts if (shifted := transpose(roll, shift)) is not None]
+    return Problem(_series(train), _series(rolls["valid"]), _series(rolls["test"]), rolls)
+
+
+def _series(rolls: list[np.ndarray]) -> list[Series]:
+    return [Series.from_values(roll, series_id=number) for number, roll in enumerate(rolls)]
+
+
+def _share(count: np.ndarray, of: np.ndarray | int) -> np.ndarray:
+    return (count + _HALF) / (of + 2 * _HALF)
+
+
+def _log_mass(roll: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    return np.where(roll, np.log(probability), np.log1p(-probability))
 
 
 class Course(NamedTuple):
@@ -243,10 +294,11 @@ class Music(Study):
         return {"courses": courses, "sweeps": SWEEPS, "optimizer": optimizer, "devices": self.devices}
 
     def prepare(self) -> dict[str, Problem]:
-        folder = find_folder(self.data, [name for name, _ in self.size.courses])
+        courses = dict(self.size.courses)
+        files = find_music(_FOLDERS if self.data is None else (self.data,), list(courses))
         if self.devices > 1:
             use_every_core(self.devices)
-        return {name: build_problem(folder, name, transposed=course.transposed) for name, course in self.size.courses}
+        return {name: build_problem(files[name], transposed=course.transposed) for name, course in courses.items()}
 
     def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
         return {
@@ -283,9 +335,9 @@ class Music(Study):
             built = build("vrnn", problem.train, {"network_seed": seed})
             return built.model, built.proposal, built.fixed
 
-        log_every = min(_LOG_EVERY, course.steps)
+        log_every, length = min(_LOG_EVERY, course.steps), float(np.mean([one.steps for one in problem.train]))
         return learning(
-            course.steps * course.batch * problem.mean_length * cost(objective), cell, start, problem.train,
+            course.steps * course.batch * length * cost(objective), cell, start, problem.train,
             numbers=numbers, objective=objective, validation=problem.valid, checkpoint_seconds=60.0,
             steps=course.steps, batch=course.batch, seeds=(seed,), optimizer="adamw" if course.decay else "adam",
             optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,

@@ -126,11 +126,6 @@ class Outcome(NamedTuple):
         count = len(self.by_seed)
         return float(np.std(self.by_seed, ddof=1)) / math.sqrt(count) if count > 1 else math.nan
 
-    def text(self, digits: int = 2) -> str:
-        """Mean ± spread."""
-        spread = "" if math.isnan(self.spread) else f" ± {self.spread:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}"
-
 
 def welch(one: Outcome, other: Outcome) -> float:
     """The two-sided p-value of Welch's t-test over the seeds; NaN where one of them has fewer than two."""

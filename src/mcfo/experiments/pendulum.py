@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from mcfo.catalogue.registry import build
-from mcfo.data.pendulum_videos import SIZE
+from mcfo.data.pendulum_videos import SIZE, View
 from mcfo.experiments import pendulum_problem as videos
 from mcfo.experiments.jobs import Job
 from mcfo.experiments.outcomes import Claim, SummaryRow, at_most, compared, stated
@@ -21,7 +22,7 @@ from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Followed, Preset
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
 from mcfo.reports.figures import Figure, save_figure, styled
-from mcfo.reports.image_plots import show_strip
+from mcfo.reports.image_plots import Film, draw_films
 
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
 """What is evaluated on the test videos; `nll` is that of a whole video."""
@@ -37,8 +38,6 @@ PAPER = {
 _LOG_EVERY = 10
 _SHOWN = (0, 1)
 """Test videos of the film strips."""
-_STRIP = 10
-"""Frames of a film strip, every other one of twenty."""
 _WITH_LATENTS = ("aesmc", "mcfo-smc", "mcfo-lag")
 
 
@@ -150,7 +149,7 @@ class PendulumOutcomes(LearningOutcomes):
     def figures(self, folder: Path) -> list[Figure]:
         followed = {run.method: run.details for run in self.runs if run.details is not None}
         latents = {method: one for method, one in followed.items() if method in _WITH_LATENTS} or followed
-        strips = [video for video in _SHOWN if video < self.size.evaluated]
+        films = [self._film(video, followed) for video in _SHOWN if video < self.size.evaluated]
         shown = "K = {}, seed {}".format(*self.size.shown)
         metrics = {"prediction": "one-step prediction error", "ess_at_test": "ESS", "nll": "NLL of a video, nats"}
         levels = {("", "prediction"): self.baselines}
@@ -163,7 +162,7 @@ class PendulumOutcomes(LearningOutcomes):
                 "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds.",
             ),
             Figure(
-                draw_frames(folder / "frames.png", self.problem, followed, strips),
+                draw_films(folder / "frames.png", films),
                 "The paper's figures 3, right, and 10: gray frames, what was observed of them, and for each method the "
                 f"one-step prediction and its absolute difference, {shown}.",
             ),
@@ -173,6 +172,16 @@ class PendulumOutcomes(LearningOutcomes):
                 f"angle, {shown}.",
             ),
         ]
+
+    def _film(self, video: int, followed: dict[str, Followed]) -> Film:
+        """Frames, one-step predictions and absolute differences, in rows."""
+        gray, seen = (np.asarray(frames[video])[1:] for frames in (self.problem.gray, self.problem.test.observations))
+        rows = {"gray frame": gray, "observed": seen}
+        for method, one in followed.items():
+            predicted = np.asarray(one.at_mean[video])
+            rows |= {method: predicted, f"{method}, difference": np.abs(predicted - gray)}
+        images = {name: frames.reshape(-1, SIZE, SIZE) for name, frames in rows.items()}
+        return Film(f"test video {video + 1}, frames 2 to {len(gray) + 1}", images)
 
     def text(self) -> list[str]:
         size = self.size
@@ -215,61 +224,31 @@ def in_paper(method: str, particles: int, place: int) -> float:
 
 
 @styled
-def draw_frames(path: Path, problem: Problem, followed: dict[str, Followed], videos: list[int]) -> Path:
-    """The paper's figures 3, right, and 10: frames, one-step predictions and absolute differences, in rows."""
-    rows, columns = 2 + 2 * len(followed), len(videos)
-    figure, axes = plt.subplots(rows, columns, figsize=(5.4 * columns + 0.9, 0.62 * rows + 0.5), squeeze=False)
-    shown = np.linspace(1, problem.gray.shape[1] - 1, _STRIP).round().astype(int)
-    for column, video in enumerate(videos):
-        gray = np.asarray(problem.gray[video])
-        strips = {"gray frame": gray[shown], "observed": np.asarray(problem.test.observations[video])[shown]}
-        for method, one in followed.items():
-            predicted = np.asarray(one.at_mean[video])
-            strips[method] = predicted[shown - 1]
-            strips[f"{method}, difference"] = np.abs(predicted - gray[1:])[shown - 1]
-        for axis, (label, frames) in zip(axes[:, column], strips.items(), strict=True):
-            show_strip(axis, frames.reshape(-1, SIZE, SIZE))
-            if column == 0:
-                axis.set_ylabel(label, rotation=0, ha="right", va="center", fontsize=8)
-        axes[0, column].set_title(f"test video {video + 1}, frames {shown[0] + 1} to {shown[-1] + 1}", fontsize=9)
-    return save_figure(figure, path)
-
-
-@styled
 def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], size: int) -> Path:
     """The paper's figure 11: latents of all test videos, filtered and predicted, colored by the true angle.
 
     The first `size` latents are no traces.
     """
-    figure = plt.figure(figsize=(3.4 * len(followed), 6.4))
-    angles = np.mod(problem.angles, 2 * np.pi)
-    deep = size > 2
-    mappable = None
-    for column, (method, one) in enumerate(followed.items()):
-        for row, (kind, latents, at) in enumerate(
-            (("filtered", one.filtered, angles), ("predicted", one.predicted, angles[:, 1:]))
-        ):
-            points = np.asarray(latents)[:, :, :6]
-            colors = np.repeat(at[:, :, None], points.shape[2], axis=2)
-            options = {"projection": "3d", "computed_zorder": False} if deep else {}
-            axis: Any = figure.add_subplot(2, len(followed), row * len(followed) + column + 1, **options)
-            shown = list(points.reshape(-1, points.shape[-1]).T[: min(size, 3)])
-            if size == 1:
-                shown.append(colors.ravel())
-            mappable = axis.scatter(
-                *shown, c=colors.ravel(), cmap="twilight", vmin=0, vmax=2 * np.pi, s=1.5 if deep else 3, lw=0
-            )
-            axis.set_title(f"{method}, {kind}", fontsize=9)
+    deep, angles, mappable = size > 2, np.mod(problem.angles, 2 * np.pi), None
+    shape: Any = {"figsize": (3.4 * len(followed), 6.4), "squeeze": False}
+    kind: Any = {"projection": "3d", "computed_zorder": False} if deep else {}
+    figure, axes = plt.subplots(2, len(followed), subplot_kw=kind, **shape)
+    names = ("z₁", "z₂" if size > 1 else "angle", "z₃")
+    for column, (method, one) in zip(axes.T, followed.items(), strict=True):
+        parts = ("filtered", one.filtered, angles), ("predicted", one.predicted, angles[:, 1:])
+        for axis, (title, latents, at) in zip(column, parts, strict=True):
+            points = np.asarray(latents)[:, :, :6, :size]
+            colors = np.repeat(at[:, :, None], points.shape[2], axis=2).ravel()
+            shown = [*points.reshape(-1, size).T, colors][: 3 if deep else 2]
+            look = {"cmap": "twilight", "vmin": 0, "vmax": 2 * np.pi, "s": 1.5 if deep else 3, "lw": 0}
+            mappable = axis.scatter(*shown, c=colors, **look)
+            axis.set_title(f"{method}, {title}", fontsize=9)
             axis.tick_params(labelsize=6, pad=-2 if deep else 2)
-            names = ("z₁", "z₂" if size > 1 else "angle", "z₃")
-            for name, set_label in zip(
-                names, ("set_xlabel", "set_ylabel", "set_zlabel")[: 3 if deep else 2], strict=False
-            ):
-                getattr(axis, set_label)(name, fontsize=8, labelpad=-8 if deep else 1)
-    if mappable is not None:
-        bar = figure.colorbar(mappable, ax=figure.axes, shrink=0.5, ticks=[0, np.pi, 2 * np.pi], location="bottom")
-        bar.ax.set_xticklabels(["up", "down", "up"])
-        bar.set_label("true angle of the pendulum", fontsize=8)
+            for letter, name, _ in zip("xyz", names, shown, strict=False):
+                getattr(axis, f"set_{letter}label")(name, fontsize=8, labelpad=-8 if deep else 1)
+    bar = figure.colorbar(mappable, ax=axes, shrink=0.5, ticks=[0, np.pi, 2 * np.pi], location="bottom")
+    bar.ax.set_xticklabels(["up", "down", "up"])
+    bar.set_label("true angle of the pendulum", fontsize=8)
     return save_figure(figure, path)
 
 
@@ -282,12 +261,13 @@ class Pendulum(Study):
     outcomes = PendulumOutcomes
 
     def settings(self) -> dict[str, Any]:
-        return self.size.settings()
+        size = self.size
+        rate = {"from": videos.FIRST_RATE, "to": size.last_rate, "course": size.schedule, "of a layer": "by-width"}
+        particles = {"proposal_particles": videos.PROPOSAL_PARTICLES, "sweeps": videos.SWEEPS}
+        return {**particles, "optimizer": "adam", "learning_rate": rate, "view": asdict(View())}
 
     def prepare(self) -> Problem:
-        size = self.size
-        counts = {"series": size.series, "test_series": size.test_series, "evaluated": size.evaluated}
-        return build_problem(**counts, steps=size.length, seed=self.seed)
+        return build_problem(self.size, self.seed)
 
     def jobs(self, problem: Problem) -> dict[str, Job]:
         every = product(self.size.seeds, self.size.particles, self.size.methods)

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
-from mcfo.data.pendulum_videos import NOISE, SIZE, View, expected_angles, simulate_pendulum
+from mcfo.data.pendulum_videos import NOISE, SIZE, View, angles_of, expected_angles, simulate_pendulum
 from mcfo.inference.evaluation import evaluation_sampler, series_at_once
 from mcfo.models.base import Model
 from mcfo.objectives.named import aesmc, mcfo, nasmc
@@ -89,13 +89,6 @@ class Preset:
         """K and seed of the runs whose frames are drawn."""
         return self.particles[-1], self.seeds[0]
 
-    def settings(self) -> dict[str, Any]:
-        """What determines the results besides size and seed."""
-        rate = {"from": FIRST_RATE, "to": self.last_rate, "course": self.schedule, "of a layer": "by-width"}
-        view = {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"}
-        particles = {"proposal_particles": PROPOSAL_PARTICLES, "sweeps": SWEEPS}
-        return {**particles, "optimizer": "adam", "learning_rate": rate, "view": view}
-
 
 PRESETS = {
     "quick": Preset(),
@@ -150,22 +143,20 @@ class Problem(NamedTuple):
         }
 
 
-def build_problem(*, series: int, test_series: int, evaluated: int, steps: int, seed: int) -> Problem:
+def build_problem(size: Preset, seed: int) -> Problem:
     """The data set of `mcfo data pendulum` with the same seed, evaluated on every so-many-th test video."""
-    videos = simulate_pendulum(series + test_series, steps, seed=seed)
-    series_list = [
-        Series.from_values(video.reshape(steps, SIZE**2), series_id=number)
-        for number, video in enumerate(videos.observations)
-    ]
-    gray = videos.gray.reshape(-1, steps, SIZE**2) / 255
-    chosen = slice(series, series + evaluated * (test_series // evaluated), test_series // evaluated)
+    videos = simulate_pendulum(size.series + size.test_series, size.length, seed=seed)
+    seen, gray = (frames.reshape(-1, size.length, SIZE**2) for frames in (videos.observations, videos.gray / 255))
+    series_list = [Series.from_values(video, series_id=number) for number, video in enumerate(seen)]
+    every = size.test_series // size.evaluated
+    chosen = slice(size.series, size.series + size.evaluated * every, every)
     return Problem(
-        train=series_list[:series],
+        train=series_list[: size.series],
         test=stack(series_list[chosen]),
         gray=jnp.asarray(gray[chosen], jnp.float32),
         angles=videos.angles[chosen],
         speeds=videos.speeds[chosen],
-        mean_frame=gray[:series].mean((0, 1)),
+        mean_frame=gray[: size.series].mean((0, 1)),
     )
 
 
@@ -235,28 +226,14 @@ def scores(
         video, gray = video_and_gray
         found = follow(model, proposal, video, particles=particles, key=key)
         return {
-            "prediction": _distance(found.at_mean, gray[1:]),
-            "prediction_by_mean": _distance(found.mean, gray[1:]),
+            "prediction": jnp.sum(jnp.linalg.norm(found.at_mean - gray[1:], axis=-1)),
+            "prediction_by_mean": jnp.sum(jnp.linalg.norm(found.mean - gray[1:], axis=-1)),
             "nll": -jnp.sum(found.record.log_evidence),
             "ess_at_test": jnp.mean(jnp.where(found.record.finite, found.record.ess, 0.0)),
         }
 
     found = jax.lax.map(one, (videos, gray), batch_size=series_at_once(videos, particles))
     return jax.tree.map(jnp.mean, found)
-
-
-def _distance(predicted: Float[Array, "later pixels"], gray: Float[Array, "later pixels"]) -> Scalar:
-    return jnp.sum(jnp.sqrt(jnp.sum((predicted - gray) ** 2, axis=-1)))
-
-
-_CENTERS = (np.arange(SIZE) + 0.5) / SIZE * 2 - 1
-
-
-def angles_of(frames: np.ndarray) -> np.ndarray:
-    """The angle at which each frame, a row of pixels, shows the rod: that of its center of mass."""
-    frames = np.asarray(frames, np.float64).reshape(*frames.shape[:-1], SIZE, SIZE)
-    across, down = (frames @ _CENTERS).sum(-1), (_CENTERS @ frames).sum(-1)
-    return np.arctan2(-across, -down)
 
 
 def motion_foreseen(predicted: np.ndarray, angles: np.ndarray, speeds: np.ndarray) -> float:

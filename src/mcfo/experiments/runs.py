@@ -148,11 +148,6 @@ def color(method: str) -> str:
     return COLORS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
 
 
-def by_cell(runs: Sequence[Run]) -> list[list[Run]]:
-    """The seeds of each data set, method and K."""
-    return [[run for run in runs if run.cell == cell] for cell in dict.fromkeys(run.cell for run in runs)]
-
-
 def seed_lines(
     runs: Sequence[Run],
     metric: str,
@@ -162,11 +157,11 @@ def seed_lines(
     """A curve for each cell that has the metric: the mean over the seeds, and around it the range. `change` is applied
     to the steps and the values, (seeds, steps), first."""
     lines = []
-    for group in by_cell(runs):
-        steps, values = seed_curves(group, metric)
+    for cell in dict.fromkeys(run.cell for run in runs):
+        steps, values = seed_curves([run for run in runs if run.cell == cell], metric)
         if len(steps):
             x, y = change(steps, values)
-            method = group[0].method
+            method = cell[1]
             band = (y.min(0), y.max(0)) if len(y) > 1 else None
             lines.append(Line(x, y.mean(0), color(method), band, look={"label": method, **look}))
     return lines
