@@ -298,15 +298,11 @@ class Bounds(Study):
         sampler, count = SMC(size.smc_particles, Multinomial(), Always()), size.smc_replicates[size.smc_particles]
         add("no-memory-smc", draws.filters, sampler, forgetful, count, of_smc, model=no_memory)
         particles = size.growing_particles
-        hows = (
-            (draws.filters, sis(particles)),
-            (draws.filters, SMC(particles, Multinomial(), Always())),
-            (draws.exact_histories, (particles,)),
-        )
+        hows = sis(particles), SMC(particles, Multinomial(), Always()), (particles,)
         for name in GROWING:
             for method, how, key in zip(METHODS, hows, jax.random.split(of_growing, 3), strict=True):
-                count = size.growing_replicates
-                add(f"growing-{method}-{name}", *how, proposals[name], count, key, series=problem.long)
+                draw, count = draws.filters if isinstance(how, SMC) else draws.exact_histories, size.growing_replicates
+                add(f"growing-{method}-{name}", draw, how, proposals[name], count, key, series=problem.long)
         jobs["values"] = sampling(1e7, lambda share: {"gap": self._difference_of_values(problem, of_values)})
         return jobs
 

@@ -191,7 +191,8 @@ class Point(NamedTuple):
     def of_run(cls, particles: int, steps: int, arrays: Mapping[str, np.ndarray], limit: float) -> Point:
         """On the first steps: from filters, or from blocks of a single K with exact histories."""
         if "excess" in arrays:
-            return cls.of_steps(particles, *(arrays[name][:, 0, :steps] for name in ("log_ratio", "excess")), limit)
+            log_ratio, excess = (arrays[name][:, 0, :steps] for name in ("log_ratio", "excess"))
+            return cls.of_steps(particles, log_ratio, excess, limit)
         values = arrays["log_ratio"][:, steps - 1]
         gap, ratio = controlled_mean(-values, np.expm1(values)), mean(np.exp(values))
         return cls(particles, steps, gap, ratio, float(values.std(ddof=1)), limit)
@@ -247,15 +248,13 @@ class BoundsCurves(Outcomes):
                     for time, limit in zip(size.growing_steps, limits[method], strict=True)
                 ]
         self._scan(arrays)
-        smc, no_memory = (
-            arrays[name]["log_ratio"] for name in (f"mcfo-smc-optimal-{size.smc_particles}", "no-memory-smc")
-        )
-        best, without = (arrays[name]["square"] for name in ("scan-shift-0", "no-memory-exact"))
+        smc = arrays[f"mcfo-smc-optimal-{size.smc_particles}"]["log_ratio"]
+        best, no_memory = arrays["scan-shift-0"]["square"], arrays["no-memory-exact"]["square"]
         self.zeros = {
             ("optimal-t-1", "mcfo-exact/optimal"): float(np.sqrt(best[..., 0]).max()),
-            ("optimal-theta_1-0", "mcfo-exact/optimal"): float(np.sqrt(without).max()),
+            ("optimal-theta_1-0", "mcfo-exact/optimal"): float(np.sqrt(no_memory).max()),
             ("optimal-t-1", "mcfo-smc/optimal"): float(np.abs(smc[:, 0]).max()),
-            ("optimal-theta_1-0", "mcfo-smc/optimal"): float(np.abs(no_memory[:, -1]).max()),
+            ("optimal-theta_1-0", "mcfo-smc/optimal"): float(np.abs(arrays["no-memory-smc"]["log_ratio"][:, -1]).max()),
             ("smc-histories", "mcfo-smc-minus-fivo/bootstrap"): float(arrays["values"]["gap"].max()),
         }
 

@@ -203,9 +203,7 @@ def _steps(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> I
     filtered = kalman_filter(model, series).filtered
     means, covariances = _numbers(filtered.mean), _numbers(filtered.covariance)
     transition, emission = _numbers(model.transition_matrix), _numbers(model.emission_matrix)
-    transition_noise, emission_noise = (
-        _numbers(each.matrix) for each in (model.transition_noise, model.emission_noise)
-    )
+    transition_noise, emission_noise = _numbers(model.transition_noise.matrix), _numbers(model.emission_noise.matrix)
     transition_offset = zero[0] if model.transition_offset is None else _numbers(model.transition_offset)
     emission_offset = 0.0 if model.emission_offset is None else _numbers(model.emission_offset)
     for time, observation in enumerate(_numbers(series.observations)):

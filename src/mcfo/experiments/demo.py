@@ -8,13 +8,15 @@ import shutil
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 
 from mcfo.data.tables import write_series
 from mcfo.experiments.lgssm import Lgssm, LgssmOutcomes
-from mcfo.experiments.lgssm_problem import EMISSION_VARIANCE, METHODS, TRUTH, Preset
+from mcfo.experiments.lgssm_problem import EMISSION_VARIANCE, TRUTH, Preset
+from mcfo.experiments.runs import METHODS
 from mcfo.learning.progress import ProgressBar
 from mcfo.reports.figures import draw_charts
 from mcfo.reports.html import Report
@@ -35,9 +37,8 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     """Runs the demonstration, prints a table and returns the report's path."""
     console = Console()
     started = time.perf_counter()
-    size = Preset(
-        (particles,), evaluation_particles=particles, steps=steps, series=2000, test_series=400, watched=200
-    )  # fmt: skip
+    data: Any = {"series": 2000, "test_series": 400, "watched": 200}
+    size = Preset((particles,), evaluation_particles=particles, steps=steps, **data)
     study = Demonstration(size, seed)
     problem = study.prepare()
     console.print(

@@ -25,7 +25,7 @@ from mcfo.experiments.bounds_theory import moved
 from mcfo.experiments.jobs import Share
 from mcfo.experiments.lgssm_problem import PHI, THETA, parameters
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Estimate, Row
-from mcfo.experiments.runs import color
+from mcfo.experiments.runs import SWEEPS, color
 from mcfo.kalman import log_evidence
 from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
@@ -38,7 +38,6 @@ from mcfo.series import Series
 from mcfo.types import Key
 
 PARAMETERS = THETA + PHI
-SWEEPS = 5
 LAG = 3
 _CHUNK = 20_000
 """Particles side by side: enough to fill vectors, few enough to stay in the cache."""

@@ -13,11 +13,11 @@ import jax
 import numpy as np
 
 from mcfo.experiments import gradient_sampling as programs
-from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, SETTINGS, SWEEPS, THETA, Problem, Summary
+from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, SETTINGS, THETA, Problem, Summary
 from mcfo.experiments.gradient_theory import analytic_score, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
 from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, stated, unbiased
-from mcfo.experiments.runs import cost
+from mcfo.experiments.runs import SWEEPS, cost
 from mcfo.experiments.study import Outcomes, Study, TextTable
 from mcfo.gradients.rules import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher

@@ -56,7 +56,7 @@ class Job(NamedTuple):
     """
 
     cost: float
-    work: Callable[[Path | None, Any], Any]
+    work: Callable[[Any, Any], Any]
 
 
 class Samples(NamedTuple):

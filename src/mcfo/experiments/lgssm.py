@@ -12,18 +12,8 @@ import numpy as np
 from mcfo.experiments import lgssm_problem as paper
 from mcfo.experiments.jobs import Job
 from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, evaluated, parameters
-from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
-from mcfo.experiments.runs import (
-    Cell,
-    Column,
-    LearningOutcomes,
-    Run,
-    cost,
-    curve_rows,
-    learning,
-    seed_curves,
-    seed_lines,
-)
+from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, stated
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, learning, seed_curves, seed_lines
 from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import exact_nll_per_step
 from mcfo.objectives.objective import Objective
@@ -92,7 +82,7 @@ class LgssmOutcomes(LearningOutcomes):
         for cell in self.cells:
             runs = self.at(cell)
             last = max(line["step"] for line in runs[0].lines)
-            for row in curve_rows(runs, self.curves):
+            for row in self.curve_rows(runs):
                 if not (_FINE < row.step <= 0.9 * last and row.step % _COARSE):
                     yield row
             for metric in runs[0].numbers:
@@ -120,10 +110,6 @@ class LgssmOutcomes(LearningOutcomes):
         main = self.size.main
         where: dict[str, Any] = {"setting": f"K = {main}"}
         have = {method: ("", method, main) for _, method, count in self.cells if count == main}
-
-        def pair(one: str, other: str, metric: str) -> list[Outcome]:
-            return [self.of(have[method], metric) for method in (one, other)]
-
         found = []
         test = f"theta, phi_3, phi_4 within {NEAR}, NLL {NEAR_NLL}, ESS {LEVELS[0]:.0%}"
         for method, wanted in (("mcfo-smc", True), ("nasmc", True), ("aesmc", False)):
@@ -135,14 +121,14 @@ class LgssmOutcomes(LearningOutcomes):
             for other in ("aesmc", "iwae", "bootstrap"):
                 if have.keys() >= {method, other}:
                     text = f"ESS of {method} above {other}'s"
-                    found.append(compared(text, *pair(method, other, "ess"), **where))
+                    found.append(self.compare(text, have[method], have[other], "ess", **where))
         for method in ("iwae", "bootstrap"):
             if method in have:
                 off, test = self.worst(have[method], THETA), f"a seed more than {NEAR} off"
                 found.append(stated(f"{method} fails to reach theta", off > NEAR, off, test, **where))
         if have.keys() >= {"aesmc", "mcfo-smc"}:
-            one, other = pair("aesmc", "mcfo-smc", "exact_nll_per_step")
-            found.append(at_most("NLL of aesmc like mcfo-smc's", abs(one.mean - other.mean), NEAR_NLL, **where))
+            one, other = (self.of(have[name], "exact_nll_per_step").mean for name in ("aesmc", "mcfo-smc"))
+            found.append(at_most("NLL of aesmc like mcfo-smc's", abs(one - other), NEAR_NLL, **where))
         for method, source in (("nasmc", "paper"), ("mcfo-dreg", "ours")):
             for share in LEVELS if have.keys() >= {method, "mcfo-smc"} else ():
                 found.append(self._sooner(have[method], have["mcfo-smc"], share, source=source, **where))
@@ -216,12 +202,10 @@ class LgssmOutcomes(LearningOutcomes):
             caption = "The paper's figure 8: the same for each number of particles."
             found.append(draw_charts(folder / "particles.png", charts, caption, columns=4))
         if pimh:
-            charts = self.parameter_charts(
-                [*self.at(("", "mcfo-smc", size.pimh_particles)), *pimh], (*THETA, "phi_1", "phi_3", "phi_4")
-            )
-            caption = (
-                f"The paper's figure 9: MCFO-SMC and MCFO-PIMH, K = {size.pimh_particles}, by the number of sweeps."
-            )
+            count = size.pimh_particles
+            both = [*self.at(("", "mcfo-smc", count)), *pimh]
+            charts = self.parameter_charts(both, (*THETA, "phi_1", "phi_3", "phi_4"))
+            caption = f"The paper's figure 9: MCFO-SMC and MCFO-PIMH, K = {count}, by the number of sweeps."
             found.append(draw_charts(folder / "pimh.png", charts, caption, columns=3))
         return found
 
@@ -303,7 +287,9 @@ class Lgssm(Study):
     devices: ClassVar[int | None] = 1
 
     def settings(self) -> dict[str, Any]:
-        return paper.SETTINGS
+        start = {"theta": paper.START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0}
+        known = {"truth": paper.TRUTH, "start": start, "emission_variance": paper.EMISSION_VARIANCE}
+        return {**known, "fixed": paper.FIXED, "optimizer": "adam"}
 
     def prepare(self) -> Problem:
         return build_problem(self.size, self.seed)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,10 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcfo.experiments.runs import METHODS
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
-from mcfo.objectives.named import aesmc, bootstrap, iwae, mcfo, nasmc
+from mcfo.objectives.named import mcfo
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
 from mcfo.proposals.gaussian import AffineGaussian
@@ -30,25 +30,8 @@ FIXED = (
     *("proposal.initial_noise", "proposal.noise"),
 )
 """Only theta_1, theta_2 and the five phi are learned; the variances of the proposal stand at their optimum."""
-SETTINGS = {
-    "truth": TRUTH,
-    "start": {"theta": START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0},
-    "emission_variance": EMISSION_VARIANCE,
-    "fixed": FIXED,
-    "optimizer": "adam",
-}
-"""What determines the results besides size and seed."""
-
-METHODS: dict[str, Callable[[int], Objective]] = {
-    "bootstrap": bootstrap,
-    "iwae": iwae,
-    "aesmc": aesmc,
-    "nasmc": nasmc,
-    "mcfo-smc": mcfo,
-    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
-    "mcfo-fisher": lambda particles: mcfo(particles, theta="fisher"),
-}
-"""Those that are run with every K; besides them MCFO-PIMH."""
+_COMPARED = ("bootstrap", "iwae", "aesmc", "nasmc", "mcfo-smc", "mcfo-dreg", "mcfo-fisher")
+"""The methods that are run with every K; besides them MCFO-PIMH."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +64,7 @@ class Preset:
 
     def objectives(self) -> dict[tuple[str, int], Objective]:
         """The objective of each method and K."""
-        found = {(name, count): build(count) for count in self.particles for name, build in METHODS.items()}
+        found = {(name, count): METHODS[name](count) for count in self.particles for name in _COMPARED}
         for sweeps in self.sweeps:
             found[f"mcfo-pimh-{sweeps}", self.pimh_particles] = mcfo(self.pimh_particles, sweeps=sweeps)
         return found

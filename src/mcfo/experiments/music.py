@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -16,26 +16,14 @@ from mcfo.catalogue.registry import build
 from mcfo.data.music_files import find_music, read_music
 from mcfo.data.piano_rolls import Splits, transpose
 from mcfo.experiments.jobs import WORKERS, Job
-from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
+from mcfo.experiments.outcomes import Claim, SummaryRow, at_most
+from mcfo.experiments.runs import METHODS, SWEEPS, Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core
-from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
-from mcfo.objectives.objective import Objective
 from mcfo.reports.figures import Figure
 from mcfo.series import Series
 
-SWEEPS = 5
-METHODS: dict[str, Callable[[int], Objective]] = {
-    "mcfo-smc": mcfo,
-    "mcfo-pimh": lambda particles: mcfo(particles, sweeps=SWEEPS),
-    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
-    "fivo": fivo,
-    "iwae": iwae,
-    "nasmc": nasmc,
-}
-"""The paper's methods, and ours: DReG for phi."""
 PAPER = {
     ("mcfo-smc", 10): {"nottingham": 2.23, "jsb": 3.87, "musedata": 3.79, "piano-midi": 6.24},
     ("mcfo-smc", 20): {"nottingham": 2.14, "jsb": 3.69, "musedata": 3.65, "piano-midi": 6.11},
@@ -48,8 +36,6 @@ PAPER = {
 _FOLDERS = (Path("data/polyphonic"), Path("../shared/data/polyphonic"))
 """Where the data sets are looked for."""
 _LOG_EVERY = 20
-_HALF = 0.5
-"""Counts begin with half an observation of either kind."""
 _TRAINING_PIECES = 50
 """Pieces of the training split on which a run is evaluated in the end, to see what it has by heart."""
 
@@ -84,15 +70,16 @@ def build_problem(file: Path, *, transposed: int) -> Problem:
     rolls = read_music(file)
     shifts = range(-transposed, transposed + 1)
     train = [shifted for roll in rolls["train"] for shift in shifts if (shifted := transpose(roll, shift)) is not None]
-    return Problem(_series(train), _series(rolls["valid"]), _series(rolls["test"]), rolls)
-
-
-def _series(rolls: list[np.ndarray]) -> list[Series]:
-    return [Series.from_values(roll, series_id=number) for number, roll in enumerate(rolls)]
+    train, valid, test = (
+        [Series.from_values(roll, series_id=number) for number, roll in enumerate(split)]
+        for split in (train, rolls["valid"], rolls["test"])
+    )
+    return Problem(train, valid, test, rolls)
 
 
 def _share(count: np.ndarray, of: np.ndarray | int) -> np.ndarray:
-    return (count + _HALF) / (of + 2 * _HALF)
+    """Counts begin with half an observation of either kind."""
+    return (count + 0.5) / (of + 1.0)
 
 
 def _log_mass(roll: np.ndarray, probability: np.ndarray) -> np.ndarray:
@@ -154,7 +141,7 @@ PRESETS = {
     ),
     "paper": Preset(
         (("jsb", _JSB_DECAYED), ("nottingham", _NOTTINGHAM), ("musedata", _MUSEDATA), ("piano-midi", _PIANO_MIDI)),
-        methods=tuple(METHODS),
+        methods=("mcfo-smc", "mcfo-pimh", "mcfo-dreg", "fivo", "iwae", "nasmc"),
         particles=(10, 20),
         test_runs=10,
     ),
@@ -190,12 +177,6 @@ class MusicOutcomes(LearningOutcomes):
             for name, value in known.items()
         ]
 
-    def last_rows(self, run: Run) -> Iterator[LearningRow]:
-        about = run.method, run.particles, run.seed, int(run.numbers["best_step"][0])
-        for metric, values in run.numbers.items():
-            for value in values:
-                yield LearningRow(*about, metric, float(value), run.data)
-
     def claims(self) -> list[Claim]:
         found = []
         for data, method, particles in self.cells:
@@ -211,12 +192,13 @@ class MusicOutcomes(LearningOutcomes):
             found += self._best(data)
         return found
 
+    def in_paper(self, cell: Cell, metric: str) -> float:
+        return PAPER.get(cell[1:], {}).get(cell[0], math.nan)
+
     def _below(self, one: Cell, other: Cell, text: str) -> Claim:
-        numbers = [self.of(cell, "test_nll") for cell in (one, other)]
-        paper = [PAPER.get(cell[1:], {}).get(cell[0], math.nan) for cell in (one, other)]
         in_paper = {one[1], other[1]} <= {method for method, _ in PAPER}
         options = {"setting": f"{one[0]}, K = {one[2]}", "source": "paper" if in_paper else "ours"}
-        return compared(f"test NLL of {text}", *numbers, wanted=-1, paper=paper[0] - paper[1], **options)
+        return self.compare(f"test NLL of {text}", one, other, "test_nll", wanted=-1, **options)
 
     def _best(self, data: str) -> list[Claim]:
         """The level itself: the best method beside the paper's best and beside a model without latents."""

@@ -17,7 +17,7 @@ from mcfo.catalogue.registry import build
 from mcfo.data.pendulum_videos import SIZE, View
 from mcfo.experiments import pendulum_problem as videos
 from mcfo.experiments.jobs import Job
-from mcfo.experiments.outcomes import Claim, SummaryRow, at_most, compared, stated
+from mcfo.experiments.outcomes import Claim, SummaryRow, at_most, stated
 from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Followed, Preset, Problem, build_problem
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
@@ -27,14 +27,14 @@ from mcfo.reports.image_plots import Film, draw_films
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
 """What is evaluated on the test videos; `nll` is that of a whole video."""
 PAPER = {
-    ("aesmc", 0): (65.53, 51.13, 50.84, 37.87, 37.65, 36.93, 36.73),
-    ("aesmc", 1): (160.0, 122.5, 112.5, 81.9, 80.6, 78.5, 79.9),
-    ("mcfo-smc", 0): (47.54, 37.18, 34.06, 36.17, 34.24, 34.21, 34.18),
-    ("mcfo-smc", 1): (181.0, 173.0, 139.2, 130.1, 129.0, 128.8, 127.0),
-    ("mcfo-pimh", 0): (42.14, 33.82, 37.01, 33.71, 33.80, 33.74, 33.62),
-    ("mcfo-pimh", 1): (195.6, 163.0, 168.8, 104.5, 129.9, 130.0, 125.1),
+    ("aesmc", "prediction"): (65.53, 51.13, 50.84, 37.87, 37.65, 36.93, 36.73),
+    ("aesmc", "ess_at_test"): (160.0, 122.5, 112.5, 81.9, 80.6, 78.5, 79.9),
+    ("mcfo-smc", "prediction"): (47.54, 37.18, 34.06, 36.17, 34.24, 34.21, 34.18),
+    ("mcfo-smc", "ess_at_test"): (181.0, 173.0, 139.2, 130.1, 129.0, 128.8, 127.0),
+    ("mcfo-pimh", "prediction"): (42.14, 33.82, 37.01, 33.71, 33.80, 33.74, 33.62),
+    ("mcfo-pimh", "ess_at_test"): (195.6, 163.0, 168.8, 104.5, 129.9, 130.0, 125.1),
 }
-"""Prediction error (0) and ESS (1) in the paper's tables 2 and 5, for each of its K."""
+"""Prediction error and ESS in the paper's tables 2 and 5, for each of its K."""
 _LOG_EVERY = 10
 _SHOWN = (0, 1)
 """Test videos of the film strips."""
@@ -68,6 +68,11 @@ class PendulumOutcomes(LearningOutcomes):
         super().__init__(size, problem, results)
         self.baselines = problem.baselines()
 
+    def in_paper(self, cell: Cell, metric: str) -> float:
+        _, method, particles = cell
+        known: dict[int, float] = dict(zip(videos.PAPER_PARTICLES, PAPER.get((method, metric), ()), strict=False))
+        return known.get(particles, math.nan)
+
     def extras(self, cell: Cell) -> dict[str, float]:
         runs = self.at(cell)
         minutes = float(np.mean([run.seconds / 60 for run in runs]))
@@ -100,12 +105,10 @@ class PendulumOutcomes(LearningOutcomes):
         wanted = {"prediction": ("prediction error", -1), "ess_at_test": ("ESS", 1)}
         if one == "mcfo-lag":
             wanted["motion"] = ("share of the motion foreseen", 1)
-        for place, (metric, (name, sign)) in enumerate(wanted.items()):
-            pair = [self.of(("", method, size), metric) for method in (one, other)]
-            paper = [in_paper(method, size, place) for method in (one, other)]
+        for metric, (name, sign) in wanted.items():
             text = f"{name} of {one} {'above' if sign > 0 else 'below'} {other}'s"
-            options = {"setting": f"K = {size}", "source": source, "paper": paper[0] - paper[1]}
-            found.append(compared(text, *pair, wanted=sign, **options))
+            options = {"wanted": sign, "setting": f"K = {size}", "source": source}
+            found.append(self.compare(text, ("", one, size), ("", other, size), metric, **options))
         return found
 
     def _nasmc(self, size: int) -> Claim:
@@ -117,10 +120,8 @@ class PendulumOutcomes(LearningOutcomes):
         return stated("nasmc fails to converge", holds, error.mean, test, setting=f"K = {size}", spread=error.error)
 
     def _larger(self, method: str, few: int, many: int) -> Claim:
-        last, first = (self.of(("", method, size), "ess_at_test") for size in (many, few))
-        paper = in_paper(method, many, 1) - in_paper(method, few, 1)
-        text = f"a larger K lowers the ESS of {method}"
-        return compared(text, last, first, wanted=-1, setting=f"K = {few} to {many}", paper=paper)
+        pair, text = (("", method, many), ("", method, few)), f"a larger K lowers the ESS of {method}"
+        return self.compare(text, *pair, "ess_at_test", wanted=-1, setting=f"K = {few} to {many}")
 
     def _repaired(self, few: int, many: int) -> Claim:
         def change(method: str) -> float:
@@ -153,14 +154,9 @@ class PendulumOutcomes(LearningOutcomes):
         shown = "K = {}, seed {}".format(*self.size.shown)
         metrics = {"prediction": "one-step prediction error", "ess_at_test": "ESS", "nll": "NLL of a video, nats"}
         levels = {("", "prediction"): self.baselines}
+        caption = "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds."
         return [
-            draw_learning(
-                folder / "curves.png",
-                self.runs,
-                metrics,
-                levels,
-                "The paper's figure 3, left and middle: test videos while learning. Bands: range over the seeds.",
-            ),
+            draw_learning(folder / "curves.png", self.runs, metrics, levels, caption),
             Figure(
                 draw_films(folder / "frames.png", films),
                 "The paper's figures 3, right, and 10: gray frames, what was observed of them, and for each method the "
@@ -212,15 +208,9 @@ class PendulumOutcomes(LearningOutcomes):
             "Bold: the best of each K. In the paper: tables 2 and 5, whose crop, contrast and first state are unknown, "
             "so that its numbers have another scale."
         )
-        paper = {cell: [in_paper(*cell[1:], place) for place in (0, 1)] for cell in self.cells}
+        paper = {cell: [self.in_paper(cell, one) for one in ("prediction", "ess_at_test")] for cell in self.cells}
         known = {cell: f"{error:.2f}, ESS {ess:.1f}" for cell, (error, ess) in paper.items() if not math.isnan(error)}
         return [self.method_table(caption, known)]
-
-
-def in_paper(method: str, particles: int, place: int) -> float:
-    """The prediction error (0) or the ESS (1) in the paper; NaN where it has none."""
-    known: dict[int, float] = dict(zip(videos.PAPER_PARTICLES, PAPER.get((method, place), ()), strict=False))
-    return known.get(particles, math.nan)
 
 
 @styled
@@ -229,10 +219,11 @@ def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], si
 
     The first `size` latents are no traces.
     """
-    deep, angles, mappable = size > 2, np.mod(problem.angles, 2 * np.pi), None
+    deep, angles = size > 2, np.mod(problem.angles, 2 * np.pi)
     shape: Any = {"figsize": (3.4 * len(followed), 6.4), "squeeze": False}
     kind: Any = {"projection": "3d", "computed_zorder": False} if deep else {}
     figure, axes = plt.subplots(2, len(followed), subplot_kw=kind, **shape)
+    mappable: Any = None
     names = ("z₁", "z₂" if size > 1 else "angle", "z₃")
     for column, (method, one) in zip(axes.T, followed.items(), strict=True):
         parts = ("filtered", one.filtered, angles), ("predicted", one.predicted, angles[:, 1:])

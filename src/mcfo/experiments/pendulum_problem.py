@@ -14,6 +14,7 @@ from jaxtyping import Array, Float
 from scipy.special import ndtri
 
 from mcfo.data.pendulum_videos import NOISE, SIZE, View, angles_of, expected_angles, simulate_pendulum
+from mcfo.experiments.runs import SWEEPS
 from mcfo.inference.evaluation import evaluation_sampler, series_at_once
 from mcfo.models.base import Model
 from mcfo.objectives.named import aesmc, mcfo, nasmc
@@ -28,7 +29,6 @@ from mcfo.smc.trace import Record, State
 from mcfo.types import Key, Scalar
 
 PROPOSAL_PARTICLES = 10
-SWEEPS = 5
 FIRST_RATE = 1e-2
 PAPER_STEPS = 23_000
 """Iterations after which a rate of 1e-2 that falls by 0.998 every 10 of them has come to 1e-4."""

@@ -6,18 +6,20 @@ import abc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
 from mcfo.experiments.jobs import Job
-from mcfo.experiments.outcomes import LearningRow, Outcome, SummaryRow
+from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, compared
 from mcfo.experiments.study import Outcomes, TextTable
 from mcfo.learning.fit import fit
 from mcfo.learning.progress import Listener
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.models.base import Model
+from mcfo.objectives.named import aesmc, bootstrap, fivo, iwae, mcfo, nasmc
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
 from mcfo.reports.figures import Chart, Figure, Line, draw_charts
@@ -31,7 +33,19 @@ COLORS = {
 }  # fmt: skip
 """A method has one color in all experiments."""
 _SPARE = ("#56b4e9", "#c49c00", "#7f3b08", "#40004b")
-
+SWEEPS = 5
+METHODS: dict[str, Callable[[int], Objective]] = {
+    "bootstrap": bootstrap,
+    "iwae": iwae,
+    "fivo": fivo,
+    "aesmc": aesmc,
+    "nasmc": nasmc,
+    "mcfo-smc": mcfo,
+    "mcfo-pimh": lambda particles: mcfo(particles, sweeps=SWEEPS),
+    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
+    "mcfo-fisher": lambda particles: mcfo(particles, theta="fisher"),
+}
+"""A method is the same in all experiments that learn, unless they say otherwise."""
 
 Cell: TypeAlias = tuple[str, str, int]
 """Data set (or nothing), method and K: runs that differ by their seed alone share it."""
@@ -132,17 +146,6 @@ def seed_curves(runs: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarra
     return np.array(steps), np.array(values, float).reshape(len(runs), len(steps))
 
 
-def curve_rows(runs: Sequence[Run], names: Mapping[str, str]) -> Iterator[LearningRow]:
-    """The curves of runs of one cell in long form, by step, then seed. `names`: what a metric is called in the lines,
-    by what it is called in the table."""
-    lines = sorted((line for run in runs for line in run.lines), key=lambda line: line["step"])
-    for line in lines:
-        for metric, name in names.items():
-            if (value := _value(line, name)) is not None:
-                about = runs[0].method, runs[0].particles, line["seed"], line["step"]
-                yield LearningRow(*about, metric, value, runs[0].data)
-
-
 def color(method: str) -> str:
     """The color of a method; `mcfo-pimh-3` and its like have one by their number."""
     return COLORS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
@@ -240,6 +243,15 @@ class LearningOutcomes(Outcomes):
         """One number of a method over its seeds."""
         return Outcome.of_seeds(run.numbers[metric] for run in self.at(cell) if metric in run.numbers)
 
+    def in_paper(self, cell: Cell, metric: str) -> float:
+        """The paper's number; NaN where it has none."""
+        return math.nan
+
+    def compare(self, claim: str, one: Cell, other: Cell, metric: str, **options: Any) -> Claim:
+        """`compared` for a number of two methods, beside the paper's difference."""
+        paper = self.in_paper(one, metric) - self.in_paper(other, metric)
+        return compared(claim, self.of(one, metric), self.of(other, metric), paper=paper, **options)
+
     def extras(self, cell: Cell) -> dict[str, float]:
         """Numbers of a cell that have no spread."""
         return {}
@@ -249,27 +261,34 @@ class LearningOutcomes(Outcomes):
         """What was not learned."""
 
     def rows(self) -> Iterator[LearningRow]:
-        """The curves of each run and what it ended with, then the references."""
+        """The curves of each run and, where its best step was chosen, the numbers there; then the references."""
         for run in self.runs:
-            yield from curve_rows([run], self.curves)
-            yield from self.last_rows(run)
+            yield from self.curve_rows([run])
+            for step, (metric, values) in product(run.numbers.get("best_step", ()), run.numbers.items()):
+                about = run.method, run.particles, run.seed, int(step), metric
+                for value in values:
+                    yield LearningRow(*about, float(value), run.data)
         for row in self.references():
             yield LearningRow(row.method, row.particles, 0, 0, row.metric, row.mean, row.data)
 
-    def last_rows(self, run: Run) -> Iterator[LearningRow]:
-        """Numbers of a run beside its curves."""
-        return iter(())
+    def curve_rows(self, runs: Sequence[Run]) -> Iterator[LearningRow]:
+        """The curves of runs of one cell in long form, by step, then seed."""
+        data, method, particles = runs[0].cell
+        for line in sorted((line for run in runs for line in run.lines), key=lambda line: line["step"]):
+            for metric, name in self.curves.items():
+                if (value := _value(line, name)) is not None:
+                    yield LearningRow(method, particles, line["seed"], line["step"], metric, value, data)
 
     def summary_rows(self) -> list[SummaryRow]:
         """Mean and spread of each number of each cell, then the references."""
         rows = []
         for cell in self.cells:
-            data, *about = cell
+            data, method, particles = cell
             runs = self.at(cell)
             found = {metric: self.of(cell, metric) for metric in runs[0].numbers}
             numbers = {metric: (one.mean, one.spread) for metric, one in found.items()}
             numbers |= {metric: (value, math.nan) for metric, value in self.extras(cell).items()}
-            rows += [SummaryRow(*about, metric, *each, len(runs), data) for metric, each in numbers.items()]
+            rows += [SummaryRow(method, particles, metric, *each, len(runs), data) for metric, each in numbers.items()]
         return [*rows, *self.references()]
 
     def files(self) -> Any:
