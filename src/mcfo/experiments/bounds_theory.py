@@ -185,11 +185,9 @@ def smc_relative_variance(
 
 def path_relative_variances(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> np.ndarray:
     """V[Π_s≤t w_s] / p(x_1:t)² for t = 1..T, of paths that are never resampled; it may be infinite."""
-    squares, carried = [], None
+    squares, carried = [], np.zeros((1, 1))
     for step in _steps(model, proposal, series):
-        joined = step.powers(2)
-        if carried is not None:
-            joined = joined + step.placed(carried, step.before)
+        joined = step.powers(2) + step.placed(carried, step.before)
         squares.append(log_integral(joined))
         carried = integrated(joined, step.before)
     return np.expm1(np.array(squares) - 2 * np.cumsum(_log_evidences(model, series)))

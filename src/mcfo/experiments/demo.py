@@ -27,19 +27,13 @@ _WRITTEN = 40
 """Series that go into the file for the first run of one's own."""
 
 
-class Demonstration(Lgssm):
-    """The study of these models, whose runs use all cores one after another."""
-
-    devices = None
-
-
 def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     """Runs the demonstration, prints a table and returns the report's path."""
     console = Console()
     started = time.perf_counter()
     data: Any = {"series": 2000, "test_series": 400, "watched": 200}
     size = Preset((particles,), evaluation_particles=particles, steps=steps, **data)
-    study = Demonstration(size, seed)
+    study = Lgssm(size, seed)
     problem = study.prepare()
     console.print(
         f"Data: {size.series} series of {size.length} steps, made by z_t = {TRUTH[0]} z_t-1 + N(0, 1), x_t = "
@@ -50,7 +44,8 @@ def run(out: Path, *, steps: int, particles: int, seed: int) -> Path:
     results = {}
     for name in ("mcfo-dreg", "aesmc"):
         bar = ProgressBar(console, f"{name:>9} learns", each_evaluation=False)
-        results[name] = study.job(problem, name, particles, METHODS[name](particles)).work(None, bar)
+        # All cores share a batch: one run after another.
+        results[name] = study.job(problem, name, METHODS[name](particles), devices=None).work(None, bar)
     outcomes = LgssmOutcomes(study.size, problem, results)
     (table,) = outcomes.tables()
     console.print(table.for_terminal(("method", *_SHOWN, "exact NLL", "ESS")))

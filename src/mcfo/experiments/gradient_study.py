@@ -102,18 +102,15 @@ class GradientOutcomes(Outcomes):
                 self.found.add(setting, name, count, values, exact[setting])
         for setting, method, count in errata(size):
             self.errata.add(setting, method, count, blocks[f"{setting}-{method}-{count}"][setting], exact[setting])
-        for count in size.particles:
-            # The reparameterized rule is unbiased here and has no exact value: others are compared with it in pairs.
-            reference = None
-            for program, method in DISPLACED.items() if count > 1 else ():
-                values = blocks[f"{program}-{count}"]["displaced"].copy()
-                values[:, : len(THETA)] = np.nan
-                self.errata.add("displaced", method, count, values, np.full(len(PARAMETERS), np.nan))
-                if reference is None:
-                    reference = values
-                else:
+        reference, only_phi = next(iter(DISPLACED)), np.array([math.nan] * len(THETA) + [1.0] * len(PHI))
+        for count, (program, method) in product(size.particles, DISPLACED.items()):
+            if count > 1:
+                values, first = (blocks[f"{one}-{count}"]["displaced"] * only_phi for one in (program, reference))
+                self.errata.add("displaced", method, count, values, np.full(len(PARAMETERS), math.nan))
+                # The reparameterized rule is unbiased here and has no exact value: others are compared in pairs.
+                if program != reference:
                     about = "displaced", f"{method} minus reparameterized", count
-                    self.errata.add(*about, values - reference, np.zeros(len(PARAMETERS)))
+                    self.errata.add(*about, values - first, np.zeros(len(PARAMETERS)))
 
     def files(self) -> Any:
         analytic = [
@@ -213,32 +210,32 @@ class GradientOutcomes(Outcomes):
 
     def _verdicts(self) -> TextTable:
         rows, marked = [], set()
-        for setting in SETTINGS:
-            for method, about in METHODS.items():
-                for names, estimand in ((THETA, about.theta_estimand), (PHI, about.phi_estimand)):
-                    worst = self.found.worst(setting, method, names)
-                    if worst is not None:
-                        count, name, gradient = worst
-                        marked |= {(len(rows), 6)} if gradient.biased else set()
-                        slope = self.found.slope(setting, method, name)
-                        rows.append([
-                            setting, method, str(count), name, gradient.bias.text(), f"{gradient.bias.sigmas:.1f}",
-                            self.found.verdict(setting, method, name), "–" if math.isnan(slope) else f"{slope:.2f}",
-                            estimand,
-                        ])  # fmt: skip
+        for setting, (method, about) in product(SETTINGS, METHODS.items()):
+            for names, estimand in ((THETA, about.theta_estimand), (PHI, about.phi_estimand)):
+                worst = self.found.worst(setting, method, names)
+                if worst is not None:
+                    count, name, gradient = worst
+                    marked |= {(len(rows), 6)} if gradient.biased else set()
+                    slope = self.found.slope(setting, method, name)
+                    bias = (
+                        gradient.bias.text(),
+                        f"{gradient.bias.sigmas:.1f}",
+                        self.found.verdict(setting, method, name),
+                    )
+                    spread = "–" if math.isnan(slope) else f"{slope:.2f}"
+                    rows.append([setting, method, str(count), name, *bias, verdict, spread, estimand])
         header = ["setting", "method", "K", "worst", "bias", "in s.e.", "verdict", "spread ~ K^", "estimates"]
         caption = "Of theta and of phi the parameter farthest from its exact value, at each method's largest K."
         return TextTable(header, rows, caption, frozenset(marked))
 
     def _means(self, setting: str) -> TextTable:
         rows, marked = [], set()
-        for count in self.size.particles:
-            for method in METHODS:
-                known = [self.found.get((setting, method, count, name)) for name in PARAMETERS]
-                marked |= {(len(rows), place) for place, one in enumerate(known, 2) if one is not None and one.biased}
-                cells = ["" if one is None else f"{_number(one.mean)} ± {_number(one.std)}" for one in known]
-                if any(cells):
-                    rows.append([method, str(count), *cells])
+        for count, method in product(self.size.particles, METHODS):
+            known = [self.found.get((setting, method, count, name)) for name in PARAMETERS]
+            marked |= {(len(rows), place) for place, one in enumerate(known, 2) if one is not None and one.biased}
+            cells = ["" if one is None else f"{_number(one.mean)} ± {_number(one.std)}" for one in known]
+            if any(cells):
+                rows.append([method, str(count), *cells])
         rows.append(["exact", "", *(_number(value) for value in self.exact[setting])])
         caption = (
             f"Setting {setting}: mean ± standard deviation of the gradient estimates, as in the paper's Table 4. Bold: "
@@ -279,8 +276,7 @@ class Gradients(Study):
 
     def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
         """All samples that the tables, the figures and the errata need."""
-        size, problems = self.size, problem
-        jobs: dict[str, Job] = {}
+        size, jobs = self.size, {}
 
         def add(name: str, objective: Objective, chosen: dict[str, Problem], replicates: int) -> None:
             steps = sum(one.series.steps for one in chosen.values())
@@ -292,19 +288,18 @@ class Gradients(Study):
             # Compiling takes as long as some twenty million particle steps.
             jobs[name] = sampling(replicates * steps * cost(objective) + 6e7, draw)
 
-        for particles in size.particles:
-            for name, build in programs.PROGRAMS.items():
-                if name in _COSTLY and particles > size.costly_particles:
-                    continue
-                objective = build(particles)
-                chosen = {setting: problems[setting] for setting in SETTINGS}
-                if name in DISPLACED and particles > 1:
-                    chosen["displaced"] = problems["displaced"]
-                if objective.phi is None:
-                    chosen = {setting: Problem(one.model, Bootstrap(), one.series) for setting, one in chosen.items()}
-                add(f"{name}-{particles}", objective, chosen, size.replicates)
+        for particles, (name, build) in product(size.particles, programs.PROGRAMS.items()):
+            if name in _COSTLY and particles > size.costly_particles:
+                continue
+            objective = build(particles)
+            chosen = {setting: problem[setting] for setting in SETTINGS}
+            if name in DISPLACED and particles > 1:
+                chosen["displaced"] = problem["displaced"]
+            if objective.phi is None:
+                chosen = {setting: Problem(one.model, Bootstrap(), one.series) for setting, one in chosen.items()}
+            add(f"{name}-{particles}", objective, chosen, size.replicates)
         for (setting, method, particles), (objective, replicates) in errata(size).items():
-            add(f"{setting}-{method}-{particles}", objective, {setting: problems[setting]}, replicates)
+            add(f"{setting}-{method}-{particles}", objective, {setting: problem[setting]}, replicates)
         return jobs
 
 

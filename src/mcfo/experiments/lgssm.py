@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -55,8 +56,7 @@ class LgssmOutcomes(LearningOutcomes):
         super().__init__(size, problem, results)
         self.optimum, self.ideal, self.watched = problem.optimum, problem.ideal, problem.ideal_watched
         ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
-        self.exact: dict[str, Any] = {**self.optimum, **ideal}
-        self.targets = self.exact
+        self.targets: dict[str, Any] = {**self.optimum, **ideal}
 
     def steps_to(self, cell: Cell, share: float) -> float:
         """The first evaluation at which the effective sample size, its mean over the seeds, is at least that share of
@@ -67,7 +67,7 @@ class LgssmOutcomes(LearningOutcomes):
 
     def worst(self, cell: Cell, metrics: tuple[str, ...]) -> float:
         """The largest distance from the optimum over the seeds."""
-        exact = {**self.exact, "nll_per_step": self.ideal.exact_nll_per_step}
+        exact = {**self.targets, "nll_per_step": self.ideal.exact_nll_per_step}
         return max(float(np.max(np.abs(self.of(cell, name).values - exact[name]))) for name in metrics)
 
     def arrived(self, cell: Cell) -> bool:
@@ -104,7 +104,7 @@ class LgssmOutcomes(LearningOutcomes):
         return {**reached, "seconds": sum(run.seconds for run in self.at(cell))}
 
     def references(self) -> list[SummaryRow]:
-        return [SummaryRow("exact", self.size.evaluation_particles, *number) for number in self.exact.items()]
+        return [SummaryRow("exact", self.size.evaluation_particles, *number) for number in self.targets.items()]
 
     def claims(self) -> list[Claim]:
         main = self.size.main
@@ -117,11 +117,10 @@ class LgssmOutcomes(LearningOutcomes):
                 text = f"{method} {'converges to' if wanted else 'does not reach'} the exact optimum"
                 worst = self.worst(have[method], _JUDGED)
                 found.append(stated(text, self.arrived(have[method]) == wanted, worst, test, **where))
-        for method in ("mcfo-smc", "nasmc"):
-            for other in ("aesmc", "iwae", "bootstrap"):
-                if have.keys() >= {method, other}:
-                    text = f"ESS of {method} above {other}'s"
-                    found.append(self.compare(text, have[method], have[other], "ess", **where))
+        for method, other in product(("mcfo-smc", "nasmc"), ("aesmc", "iwae", "bootstrap")):
+            if have.keys() >= {method, other}:
+                text = f"ESS of {method} above {other}'s"
+                found.append(self.compare(text, have[method], have[other], "ess", **where))
         for method in ("iwae", "bootstrap"):
             if method in have:
                 off, test = self.worst(have[method], THETA), f"a seed more than {NEAR} off"
@@ -284,7 +283,6 @@ class Lgssm(Study):
         "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
     }
     outcomes = LgssmOutcomes
-    devices: ClassVar[int | None] = 1
 
     def settings(self) -> dict[str, Any]:
         start = {"theta": paper.START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0}
@@ -296,13 +294,14 @@ class Lgssm(Study):
 
     def jobs(self, problem: Problem) -> dict[str, Job]:
         return {
-            f"{method}-{particles}": self.job(problem, method, particles, objective)
+            f"{method}-{particles}": self.job(problem, method, objective)
             for (method, particles), objective in self.size.objectives().items()
         }
 
-    def job(self, problem: Problem, method: str, particles: int, objective: Objective) -> Job:
+    def job(self, problem: Problem, method: str, objective: Objective, devices: int | None = 1) -> Job:
         """One method, all seeds in one program, and what it learned, evaluated on all test series."""
         size, learns_proposal = self.size, objective.phi is not None
+        cell = "", method, objective.theta.sampler.particles
 
         def watch(model: Any, proposal: Any) -> dict[str, Any]:
             return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
@@ -322,11 +321,11 @@ class Lgssm(Study):
         fixed = tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model"))
         # To start takes as long as so many particles.
         return learning(
-            500 + cost(objective), ("", method, particles), lambda: (problem.model, proposal, fixed), problem.train,
+            500 + cost(objective), cell, lambda: (problem.model, proposal, fixed), problem.train,
             numbers=numbers, objective=objective, validation=problem.watched, watch=watch, steps=size.steps,
             batch=size.batch, seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
             evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
-            devices=self.devices,
+            devices=devices,
         )  # fmt: skip
 
 

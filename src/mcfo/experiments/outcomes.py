@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.stats import ttest_ind
+from scipy.stats import sem, ttest_ind
 
 from mcfo.files import write_atomically
 
@@ -123,8 +123,7 @@ class Outcome(NamedTuple):
     @property
     def error(self) -> float:
         """The standard error of the mean over the seeds."""
-        count = len(self.by_seed)
-        return float(np.std(self.by_seed, ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+        return float(sem(self.by_seed)) if len(self.by_seed) > 1 else math.nan
 
 
 def welch(one: Outcome, other: Outcome) -> float:
@@ -137,20 +136,12 @@ def welch(one: Outcome, other: Outcome) -> float:
     return float(np.asarray(ttest_ind(*seeds, equal_var=False))[1])
 
 
-def stated(
-    claim: str,
-    holds: bool | None,
-    ours: float,
-    test: str,
-    *,
-    setting: str = "",
-    source: str = "paper",
-    **numbers: float,
-) -> Claim:
-    """A claim that a test decides, or cannot decide (None). `numbers`: `paper`, `spread`."""
+def stated(claim: str, holds: bool | None, ours: float, test: str, **options: Any) -> Claim:
+    """A claim that a test decides, or cannot decide (None). `options`: the other fields of the claim; by default it is
+    the paper's."""
     verdict = OPEN if holds is None else HOLDS if holds else FAILS
-    paper, spread = numbers.get("paper", math.nan), numbers.get("spread", math.nan)
-    return Claim(claim, source, setting, paper, ours, spread, test, verdict)
+    options = {"source": "paper", "setting": "", "paper": math.nan, "spread": math.nan} | options
+    return Claim(claim=claim, ours=ours, test=test, verdict=verdict, **options)
 
 
 def compared(claim: str, one: Outcome, other: Outcome, *, wanted: int = 1, **options: Any) -> Claim:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -105,6 +105,7 @@ DRAWS = 100
 _TAG = 0x6672616D
 _QUANTILES = 32
 """Of the next angle, over which a frame is averaged."""
+Videos: TypeAlias = Float[Array, "videos frames pixels"]
 
 
 class Problem(NamedTuple):
@@ -117,7 +118,7 @@ class Problem(NamedTuple):
 
     train: list[Series]
     test: Series
-    gray: Float[Array, "videos frames pixels"]
+    gray: Videos
     angles: np.ndarray
     speeds: np.ndarray
     mean_frame: np.ndarray
@@ -211,13 +212,7 @@ def follow_all(model: Model, proposal: Proposal, videos: Series, *, particles: i
 
 
 def scores(
-    model: Model,
-    proposal: Proposal,
-    videos: Series,
-    gray: Float[Array, "videos frames pixels"],
-    *,
-    particles: int,
-    key: Key,
+    model: Model, proposal: Proposal, videos: Series, gray: Videos, *, particles: int, key: Key
 ) -> dict[str, Scalar]:
     """Means over videos: `prediction`, the sum over t = 2..T of ‖picture at the predicted mean latent - gray‖; the same
     of the predictive mean, `prediction_by_mean`; `nll`, of a whole video; and `ess_at_test`, zero where it failed."""
@@ -225,9 +220,13 @@ def scores(
     def one(video_and_gray: Any) -> dict[str, Scalar]:
         video, gray = video_and_gray
         found = follow(model, proposal, video, particles=particles, key=key)
+
+        def distance(predicted: Array) -> Scalar:
+            return jnp.sum(jnp.sqrt(jnp.sum((predicted - gray[1:]) ** 2, axis=-1)))
+
         return {
-            "prediction": jnp.sum(jnp.linalg.norm(found.at_mean - gray[1:], axis=-1)),
-            "prediction_by_mean": jnp.sum(jnp.linalg.norm(found.mean - gray[1:], axis=-1)),
+            "prediction": distance(found.at_mean),
+            "prediction_by_mean": distance(found.mean),
             "nll": -jnp.sum(found.record.log_evidence),
             "ess_at_test": jnp.mean(jnp.where(found.record.finite, found.record.ess, 0.0)),
         }

@@ -151,19 +151,14 @@ def color(method: str) -> str:
     return COLORS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
 
 
-def seed_lines(
-    runs: Sequence[Run],
-    metric: str,
-    change: Callable[[np.ndarray, np.ndarray], tuple[Any, Any]] = lambda steps, values: (steps, values),
-    **look: Any,
-) -> list[Line]:
+def seed_lines(runs: Sequence[Run], metric: str, change: Callable[..., Any] | None = None, **look: Any) -> list[Line]:
     """A curve for each cell that has the metric: the mean over the seeds, and around it the range. `change` is applied
     to the steps and the values, (seeds, steps), first."""
     lines = []
     for cell in dict.fromkeys(run.cell for run in runs):
         steps, values = seed_curves([run for run in runs if run.cell == cell], metric)
         if len(steps):
-            x, y = change(steps, values)
+            x, y = (steps, values) if change is None else change(steps, values)
             method = cell[1]
             band = (y.min(0), y.max(0)) if len(y) > 1 else None
             lines.append(Line(x, y.mean(0), color(method), band, look={"label": method, **look}))
@@ -233,7 +228,7 @@ class LearningOutcomes(Outcomes):
         self.runs = [run for runs in results.values() for run in runs]
         self.cells = list(dict.fromkeys(run.cell for run in self.runs))
         # Where the exact value of a metric is known, the best method is the nearest to it.
-        self.targets: Mapping[str, float] = {}
+        self.targets: dict[str, Any] = {}
 
     def at(self, cell: Cell) -> list[Run]:
         """The runs of all seeds."""
