@@ -217,11 +217,8 @@ class GradientOutcomes(Outcomes):
                     count, name, gradient = worst
                     marked |= {(len(rows), 6)} if gradient.biased else set()
                     slope = self.found.slope(setting, method, name)
-                    bias = (
-                        gradient.bias.text(),
-                        f"{gradient.bias.sigmas:.1f}",
-                        self.found.verdict(setting, method, name),
-                    )
+                    verdict = self.found.verdict(setting, method, name)
+                    bias = gradient.bias.text(), f"{gradient.bias.sigmas:.1f}"
                     spread = "–" if math.isnan(slope) else f"{slope:.2f}"
                     rows.append([setting, method, str(count), name, *bias, verdict, spread, estimand])
         header = ["setting", "method", "K", "worst", "bias", "in s.e.", "verdict", "spread ~ K^", "estimates"]
