@@ -16,17 +16,17 @@ from mcfo import SMC, Series, kalman_filter, kalman_smoother
 from mcfo import simulate as simulate_model
 from mcfo.experiments import bounds
 from mcfo.experiments.bounds_sampling import (
-    build_problem,
     controlled_mean,
-    exact_history_blocks,
+    draw_replicates,
+    exact_histories,
     in_blocks,
     log_weight_ratios,
     mean,
-    moved,
-    prior_proposal,
 )
 from mcfo.experiments.bounds_theory import (
+    build_problem,
     log_weight_moments,
+    moved,
     path_relative_variances,
     relative_variances,
     second_order,
@@ -51,13 +51,17 @@ def problem():
     return build_problem(10, key=jax.random.key(0))
 
 
+def draw(problem, proposal, sizes, keys, model=None):
+    return draw_replicates(exact_histories, model or problem.model, proposal, problem.series, sizes, keys)
+
+
 @pytest.fixture(scope="module")
 def blocks(problem):
     """Blocks of weights with exact histories, for each proposal; one program serves all."""
 
     def sample(proposal):
         keys = jax.random.split(jax.random.key(1), REPLICATES).reshape(-1, 100)
-        parts = [exact_history_blocks(problem.model, proposal, problem.series, SIZES, some) for some in keys]
+        parts = [draw(problem, proposal, SIZES, some) for some in keys]
         return jax.tree.map(lambda *each: np.concatenate(each), *parts)
 
     return {name: sample(problem.proposals[name]) for name in NAMES}
@@ -110,7 +114,7 @@ class Quadrature:
 )
 def proposal(request, problem):
     if request.param is None:
-        return prior_proposal(problem.model)
+        return AffineGaussian.prior(problem.model)
     return moved(problem.proposals["optimal"], **request.param)
 
 
@@ -126,7 +130,7 @@ def test_the_first_moment_is_the_evidence_also_for_vectors():
     model = vector_model()
     series = Series.from_values(np.asarray(simulate_model(model, 6, key=jax.random.key(2))[1]))
     optimal = AffineGaussian.optimal(model)
-    for proposal in (optimal, prior_proposal(model)):
+    for proposal in (optimal, AffineGaussian.prior(model)):
         np.testing.assert_allclose(
             log_weight_moments(model, proposal, series, 1), kalman_filter(model, series).log_evidences, rtol=1e-11
         )
@@ -175,9 +179,9 @@ def test_one_step_makes_all_bounds_equal(problem):
 def test_exact_histories_give_a_bound_that_is_unbiased_before_the_logarithm(blocks, name):
     found = blocks[name]
     for place in range(len(SIZES)):
-        ratio = mean(found.excess[:, place].sum(-1))
+        ratio = mean(found["excess"][:, place].sum(-1))
         assert abs(ratio.value) < SIGMAS * ratio.stderr
-        gap = controlled_mean(-found.log_ratio[:, place], found.excess[:, place])
+        gap = controlled_mean(-found["log_ratio"][:, place], found["excess"][:, place])
         assert gap.value > SIGMAS * gap.stderr
 
 
@@ -202,7 +206,7 @@ def test_histories_from_another_law_are_not_unbiased(problem):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_bound_is_monotone_in_the_number_of_particles(blocks, name):
-    totals = blocks[name].log_ratio.sum(-1)
+    totals = blocks[name]["log_ratio"].sum(-1)
     for place in range(1, len(SIZES)):
         increase = mean(totals[:, place] - totals[:, place - 1])
         assert increase.value > SIGMAS * increase.stderr
@@ -218,7 +222,7 @@ def test_harmonic_means_are_not_monotone(problem):
             log_ratios = log_weight_ratios(
                 problem.model, problem.proposals["optimal"], problem.series, exact, 100, key=key
             )
-            return -in_blocks(-log_ratios, (1, 10, 100)).log_ratio.sum(-1)
+            return -in_blocks(-log_ratios, (1, 10, 100))["log_ratio"].sum(-1)
 
         return jax.vmap(one)(keys)
 
@@ -234,7 +238,7 @@ def test_the_gap_times_particles_tends_to_its_closed_form(problem, blocks, name)
     variances = relative_variances(problem.model, proposal, problem.series)
     assert variances.max() < 5
     limit = variances.sum() / 2
-    gap = controlled_mean(-found.log_ratio[:, -1], found.excess[:, -1])
+    gap = controlled_mean(-found["log_ratio"][:, -1], found["excess"][:, -1])
     assert 5 * SIZES[-1] * gap.stderr < 0.1 * limit, "too noisy to tell five per cent"
     assert abs(SIZES[-1] * gap.value / limit - 1) < 0.05
 
@@ -251,7 +255,7 @@ def test_the_next_order_says_how_the_limit_is_reached(problem, blocks, name):
     proposal, found = problem.proposals[name], blocks[name]
     limit = relative_variances(problem.model, proposal, problem.series).sum() / 2
     correction = second_order(problem.model, proposal, problem.series)
-    gap = controlled_mean(-found.log_ratio[:, 2], found.excess[:, 2])
+    gap = controlled_mean(-found["log_ratio"][:, 2], found["excess"][:, 2])
     assert abs(SIZES[2] * gap.value - limit - correction / SIZES[2]) < SIGMAS * SIZES[2] * gap.stderr
 
 
@@ -263,26 +267,28 @@ def test_the_optimal_bound_is_not_exact_but_maximal(problem, blocks):
 
     def sample(proposal):
         keys = jax.random.split(jax.random.key(5), 400)
-        return exact_history_blocks(problem.model, proposal, problem.series, (1, 10, 100), keys)
+        return draw(problem, proposal, (1, 10, 100), keys)
 
     best = sample(optimal)
     for change in ({"shift": 0.2}, {"shift": -0.2}, {"variance": 1.25}, {"variance": 0.8}):
         other = sample(moved(optimal, **change))
         for place in range(3):
-            loss = controlled_mean((best.log_ratio - other.log_ratio)[:, place], (best.excess - other.excess)[:, place])
+            loss = controlled_mean(
+                (best["log_ratio"] - other["log_ratio"])[:, place], (best["excess"] - other["excess"])[:, place]
+            )
             assert loss.value > SIGMAS * loss.stderr, change
 
 
 def test_the_optimal_bound_is_exact_where_histories_do_not_matter(problem, blocks):
-    assert np.abs(blocks["optimal"].square[..., 0]).max() < 1e-24, "the first step has no history"
-    assert np.abs(blocks["optimal"].square[..., 1:]).min(axis=(0, 1)).max() > 1e-12, "the negative control"
+    assert np.abs(blocks["optimal"]["square"][..., 0]).max() < 1e-24, "the first step has no history"
+    assert np.abs(blocks["optimal"]["square"][..., 1:]).min(axis=(0, 1)).max() > 1e-12, "the negative control"
 
     model = LinearGaussian.scalar(0.0, 1.2)
     proposal = AffineGaussian.optimal(model)
     assert np.abs(relative_variances(model, proposal, problem.series)).max() < 1e-12
     keys = jax.random.split(jax.random.key(6), 100)
-    found = exact_history_blocks(model, proposal, problem.series, SIZES, keys)
-    assert np.abs(found.square).max() < 1e-24
+    found = draw(problem, proposal, SIZES, keys, model)
+    assert np.abs(found["square"]).max() < 1e-24
 
 
 def test_smc_histories_have_their_own_constant(problem):

@@ -6,13 +6,12 @@ import jax
 import numpy as np
 import pytest
 
+from mcfo.data.npz import write_npz
 from mcfo.errors import OtherRunError
 from mcfo.experiments import gradient_study
-from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, SETTINGS, build_problems
+from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, SETTINGS, Summary, build_problems
 from mcfo.experiments.gradient_study import GradientOutcomes
-from mcfo.experiments.gradient_summary import Summary
 from mcfo.experiments.gradient_theory import analytic_score
-from mcfo.experiments.jobs import Samples
 from mcfo.experiments.outcomes import Row
 from mcfo.experiments.study import run_study
 from mcfo.kalman import log_evidence
@@ -34,17 +33,15 @@ def start(out, seed, monkeypatch):
     # The derivative by quadrature takes longest to compile and has a test of its own.
     monkeypatch.setattr(gradient_study, "expected_bound_gradient", lambda problem: np.zeros(len(PARAMETERS)))
     study, generator = gradient_study.Gradients(SIZE, seed), np.random.default_rng(0)
-    prepared = study.prepare()
+    problems = study.prepare()
     (out / "jobs").mkdir(parents=True)
-    for name in study.jobs(prepared):
+    for name in study.jobs(problems):
         if name != REAL:
-            few = name.endswith("-noise") or name.startswith(("small-", "long-"))
+            few = name.startswith(("r1-", "small-", "long-"))
             replicates = SIZE.small_replicates if few else SIZE.replicates
-            samples = {
-                setting: 100 + generator.normal(size=(replicates, len(PARAMETERS))) for setting in prepared.problems
-            }
-            Samples(samples, 3.0).write(out / "jobs" / f"{name}.npz")
-    return study, prepared.problems
+            samples = {setting: 100 + generator.normal(size=(replicates, len(PARAMETERS))) for setting in problems}
+            write_npz(out / "jobs" / f"{name}.npz", {"seconds": np.array(3.0), **samples})
+    return study, problems
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The learning experiment: its numbers, its files, its page; and, where there is time, its claims."""
 
 import csv
+import functools
 import math
 import re
 
@@ -8,8 +9,9 @@ import numpy as np
 import pytest
 
 from mcfo.cli.reproduce import EXPERIMENTS
-from mcfo.experiments.lgssm import Lgssm, LgssmOutcomes, Prepared
+from mcfo.experiments.lgssm import Lgssm, LgssmOutcomes
 from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, build_problem, parameters
+from mcfo.experiments.outcomes import LearningRow
 from mcfo.experiments.runs import Run, Runs
 from mcfo.experiments.study import run_study
 from mcfo.inference.evaluation import Evaluation
@@ -47,10 +49,14 @@ def learned(method="mcfo-smc", *, ess=(50.0, 96.0, 99.5), off=0.0, particles=100
     ]  # fmt: skip
 
 
+@functools.cache
+def small():
+    return build_problem(Preset(series=3, test_series=2, watched=1, length=4, evaluation_particles=5), 0)
+
+
 def outcomes(*methods):
-    problem = build_problem(series=1, test_series=1, watched=1, steps=2, seed=0)._replace(optimum=OPTIMUM)
-    runs = [run for each in methods for run in each]
-    return LgssmOutcomes({"all": Runs(runs)}, Preset(), Prepared(problem, evaluation(), evaluation()))
+    problem = small()._replace(optimum=OPTIMUM, ideal=evaluation(), ideal_watched=evaluation())
+    return LgssmOutcomes(Preset(), problem, {"all": Runs(run for each in methods for run in each)})
 
 
 def cell(method="mcfo-smc", particles=100):
@@ -58,7 +64,7 @@ def cell(method="mcfo-smc", particles=100):
 
 
 def test_the_optimum_is_the_papers():
-    problem = build_problem(series=3, test_series=2, watched=1, steps=4, seed=0)
+    problem = small()
     gain = 1.2 / (1.2**2 + 0.01)
     expected = (0.9, 1.2, gain, (1 - 1.2 * gain) * 0.5, (1 - 1.2 * gain) * 0.9, gain, 0.0)
     np.testing.assert_allclose([problem.optimum[name] for name in (*THETA, *PHI)], expected, rtol=1e-5)
@@ -108,14 +114,15 @@ def test_claims_say_what_came_out():
 def test_rows_are_in_long_form():
     found = outcomes(learned())
     header, rows = found.files()["results.csv"]
-    rows = [row for row in rows if row.method == "mcfo-smc"]
+    rows = [LearningRow(*row) for row in rows if row[0] == "mcfo-smc"]
     assert header == ("method", "particles", "seed", "step", "metric", "value")
     assert {row.metric for row in rows} >= {*THETA, *PHI, "ess", "test_ess"}
     assert all(row.metric != "grad_norm_phi" for row in rows), "what is not there is left out"
     assert [(row.step, row.seed) for row in rows if row.metric == "ess"] == [
         (100 * k, s) for k in (1, 2, 3) for s in (0, 1)
     ]
-    summary = {row.metric: row for row in found.files()["summary.csv"][1] if row.method == "mcfo-smc"}
+    summary = {row.metric: row for row in found.summary_rows() if row.method == "mcfo-smc"}
+    assert found.files()["summary.csv"][0] == ("method", "particles", "metric", "mean", "std", "seeds")
     assert summary["ess"].mean == 99.5
     assert summary["steps_to_ess_0.95"].mean == 200
 

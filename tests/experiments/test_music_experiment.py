@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from mcfo.cli.main import app
-from mcfo.data.piano_rolls import KEYS
+from mcfo.data.music_files import find_music
+from mcfo.data.piano_rolls import KEYS, transpose
 from mcfo.errors import InputError
 from mcfo.experiments import music
-from mcfo.experiments.music import METHODS, PRESETS, Course, Music, MusicOutcomes, Preset, cost
-from mcfo.experiments.music_problem import build_problem, find_folder, transpose
-from mcfo.experiments.runs import Run, Runs
+from mcfo.experiments.music import PRESETS, Course, Music, MusicOutcomes, Preset, build_problem
+from mcfo.experiments.runs import METHODS, Run, Runs, cost
 from mcfo.experiments.study import run_study
 from support.tiny_studies import write_rolls
 
@@ -28,7 +28,7 @@ def rolls(tmp_path_factory):
 
 
 def test_baselines_are_those_of_counting(rolls):
-    problem = build_problem(rolls, "jsb", transposed=0)
+    problem = build_problem(rolls / "jsb.npz", transposed=0)
     train, test = problem.rolls["train"], problem.rolls["test"]
     found = problem.baselines()
     total, steps = 0.0, 0
@@ -58,7 +58,7 @@ def test_transpositions_stay_on_the_piano(rolls):
     assert transpose(roll, 2) is None
     assert transpose(roll, -2) is None
     assert (transpose(roll, 0) == roll).all()
-    plain, more = (build_problem(rolls, "jsb", transposed=shift) for shift in (0, 2))
+    plain, more = (build_problem(rolls / "jsb.npz", transposed=shift) for shift in (0, 2))
     assert len(plain.train) == 6
     assert len(more.train) == 6 * 5
     assert sorted({int(one.series_id) for one in more.train}) == list(range(30))
@@ -67,23 +67,21 @@ def test_transpositions_stay_on_the_piano(rolls):
 
 def test_the_folder_is_found_or_asked_for(rolls, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert find_folder(rolls, ["jsb"]) == rolls
+    assert find_music((tmp_path, rolls), ["jsb"]) == {"jsb": rolls / "jsb.npz"}
     with pytest.raises(InputError, match=r"nottingham\.npz or Nottingham\.mat wanted.*--data"):
-        find_folder(rolls, ["jsb", "nottingham"])
+        find_music((rolls,), ["jsb", "nottingham"])
     with pytest.raises(InputError, match="mcfo data music --download jsb"):
-        find_folder(None, ["jsb"])
+        Music(PRESETS["quick"]).prepare()
 
 
 def test_presets_name_known_methods_and_data():
     quick = PRESETS["quick"]
-    assert [job.method for job in quick.learners()] == ["mcfo-smc", "fivo", "iwae", "mcfo-dreg"]
-    assert {job.data for job in PRESETS["paper"].learners()} == {"jsb", "nottingham", "musedata", "piano-midi"}
-    assert {job.particles for job in PRESETS["paper"].learners()} == {10, 20}
-    with pytest.raises(InputError, match="'fivo'"):
-        Preset((("jsb", Course(1, 1, 0.1)),), methods=("fiv",))
-    course = Course(10, 4, 1e-3)
-    costs = [cost(build(10), course, 60.0) for build in METHODS.values()]
-    assert max(costs) == costs[list(METHODS).index("mcfo-pimh")]
+    assert [method for *_, method in quick.learners()] == ["mcfo-smc", "fivo", "iwae", "mcfo-dreg"]
+    assert {data for data, *_ in PRESETS["paper"].learners()} == {"jsb", "nottingham", "musedata", "piano-midi"}
+    assert {particles for *_, particles, _ in PRESETS["paper"].learners()} == {10, 20}
+    assert all(set(preset.methods) <= METHODS.keys() for preset in PRESETS.values())
+    costs = {name: cost(build(10)) for name, build in METHODS.items()}
+    assert max(costs, key=costs.__getitem__) == "mcfo-pimh"
 
 
 def learned(method="mcfo-smc", seed=0, particles=10, nll=7.0):
@@ -102,11 +100,11 @@ def learned(method="mcfo-smc", seed=0, particles=10, nll=7.0):
 
 def test_tables_and_claims_follow_the_numbers():
     found = [learned(), learned(seed=1, nll=7.2), learned("iwae", nll=7.5), learned(particles=20, nll=6.8)]
-    outcomes = MusicOutcomes({"all": Runs(found)}, PRESETS["quick"], {"jsb": {"note frequencies": 12.0}})
+    outcomes = MusicOutcomes(PRESETS["quick"], {}, {"all": Runs(found)})
+    outcomes.baselines = {"jsb": {"note frequencies": 12.0}}
     ours = outcomes.of(("jsb", "mcfo-smc", 10), "test_nll")
     np.testing.assert_allclose(ours.values, [7.0, 7.1, 7.2, 7.3])
     np.testing.assert_allclose(ours.by_seed, [7.05, 7.25])
-    assert ours.text(2) == "7.15 ± 0.13"
     claims = {claim.claim: claim for claim in outcomes.claims()}
     against = claims["test NLL of mcfo-smc below iwae's"]
     assert against.ours == pytest.approx(-0.4)
@@ -133,7 +131,7 @@ def test_seeds_decide_claims():
     def claim(*nll):
         runs = [learned(seed=seed, nll=7 + 0.01 * seed) for seed in (0, 1)]
         runs += [learned("iwae", seed=seed, nll=value) for seed, value in enumerate(nll)]
-        return MusicOutcomes({"all": Runs(runs)}, PRESETS["quick"], {}).claims()[0].verdict
+        return MusicOutcomes(PRESETS["quick"], {}, {"all": Runs(runs)}).claims()[0].verdict
 
     assert claim(8.0, 8.01) == "holds"
     assert claim(6.0, 6.01) == "does not hold"

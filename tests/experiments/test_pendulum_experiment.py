@@ -13,25 +13,22 @@ import pytest
 from scipy import stats
 
 from mcfo import Series, kalman_filter, stack
-from mcfo.data.pendulum_videos import View, expected_angles
+from mcfo.data.pendulum_videos import View, angles_of, expected_angles
 from mcfo.experiments import pendulum, pendulum_problem
 from mcfo.experiments.outcomes import Outcome, compared, welch
-from mcfo.experiments.pendulum import Pendulum, PendulumOutcomes, with_evaluations
-from mcfo.experiments.pendulum_figures import draw_latents
+from mcfo.experiments.pendulum import Pendulum, PendulumOutcomes, draw_latents, late_evaluations
 from mcfo.experiments.pendulum_problem import (
     FIRST_RATE,
     METHODS,
     PRESETS,
     Preset,
-    angles_of,
     build_problem,
-    cost,
     follow,
     follow_all,
     motion_foreseen,
     scores,
 )  # fmt: skip
-from mcfo.experiments.runs import Run, Runs, draw_learning
+from mcfo.experiments.runs import Run, Runs, cost, draw_learning
 from mcfo.experiments.study import run_study
 from mcfo.learning.settings import SCHEDULES
 from mcfo.models import DeepMarkov, LinearGaussian
@@ -116,7 +113,7 @@ def test_errors_are_sums_of_norms_over_the_later_frames():
 
 
 def test_baselines():
-    problem = build_problem(series=4, test_series=3, evaluated=2, steps=5, seed=1)
+    problem = build_problem(Preset(series=4, test_series=3, evaluated=2, length=5), 1)
     gray = np.asarray(problem.gray)
     assert problem.test.observations.shape == gray.shape == (2, 5, 1024)
     found = problem.baselines()
@@ -138,7 +135,7 @@ def test_baselines():
 
 @pytest.mark.parametrize("share", [1.0, 0.5, 0.0, -1.0])
 def test_motion_is_the_share_of_it_that_pictures_foresee(share):
-    problem = build_problem(series=1, test_series=3, evaluated=3, steps=8, seed=2)
+    problem = build_problem(Preset(series=1, test_series=3, evaluated=3, length=8), 2)
     turned = problem.angles + share * (expected_angles(problem.angles, problem.speeds) - problem.angles)
     pictures = View()(turned[:, :-1]).reshape(3, 7, -1) / 255
     blurred = 0.8 * pictures + 0.1
@@ -168,17 +165,18 @@ def learned(method="mcfo-smc", seed=0, particles=10, prediction=50.0, ess=100.0,
         }
         for step in range(10, 101, 10)
     ]  # fmt: skip
-    numbers = {"motion": np.array([motion])}
-    return with_evaluations(Run(method, particles, seed, lines, numbers, 0, 60.0, details=followed()), last)
+    numbers = {name: np.array(values) for name, values in late_evaluations(lines, last).items()}
+    numbers["motion"] = np.array([motion])
+    return Run(method, particles, seed, lines, numbers, 0, 60.0, details=followed())
 
 
 @functools.cache
 def problem():
-    return build_problem(series=1, test_series=1, evaluated=1, steps=3, seed=0)
+    return build_problem(Preset(series=1, test_series=1, evaluated=1, length=3), 0)
 
 
 def outcomes(*runs):
-    found = PendulumOutcomes({"all": Runs(runs)}, PRESETS["quick"], problem())
+    found = PendulumOutcomes(PRESETS["quick"], problem(), {"all": Runs(runs)})
     found.baselines = BASELINES
     return found
 
@@ -194,11 +192,12 @@ def test_tables_average_over_the_last_part_and_the_seeds():
     np.testing.assert_allclose(prediction.values, late)
     assert prediction.mean == pytest.approx(np.mean(late))
     assert prediction.spread == pytest.approx(np.std(late, ddof=1))
-    summary = {row.metric: row for row in found.files()["summary.csv"][1] if row.method == "mcfo-smc"}
+    summary = {row.metric: row for row in found.summary_rows() if row.method == "mcfo-smc"}
     assert (summary["ess_at_test"].mean, summary["prediction"].seeds) == (100.0, 2)
     assert summary["motion"].mean == 0.5
     assert math.isnan(found.of(cell("aesmc"), "prediction").mean)
-    rows = [row for row in found.files()["results.csv"][1] if row.method == "mcfo-smc"]
+    assert found.files()["results.csv"][0] == ("method", "particles", "seed", "step", "metric", "value")
+    rows = [row for row in found.rows() if row.method == "mcfo-smc"]
     assert {row.metric for row in rows} >= {"prediction", "nll", "ess_at_test", "log_evidence_per_step"}
     assert all(row.metric != "grad_norm_phi" for row in rows), "what is not there is left out"
 
@@ -307,7 +306,7 @@ def test_a_filter_that_fails_has_no_ess():
 
 @pytest.mark.parametrize("latent", [1, 2, 3])
 def test_latents_are_drawn_without_their_traces(latent, tmp_path):
-    problem = build_problem(series=1, test_series=2, evaluated=2, steps=4, seed=0)
+    problem = build_problem(Preset(series=1, test_series=2, evaluated=2, length=4), 0)
     latents = jax.random.normal(jax.random.key(0), (2, 4, 5, latent + 1))
     found = eqx.tree_at(lambda one: (one.filtered, one.predicted), followed(), (latents, latents[:, 1:]))
     assert draw_latents(tmp_path / "latents.png", problem, {"aesmc": found}, latent).stat().st_size > 10_000
@@ -317,8 +316,10 @@ def test_an_evaluation_that_was_not_finite_has_no_point(tmp_path):
     broken = learned(seed=1)
     broken.lines[3]["watched"]["prediction"] = None
     runs = [learned(), broken, learned("aesmc", prediction=None)]
-    path = draw_learning(tmp_path / "curves.png", runs, {"prediction": "error"}, lambda data, metric: BASELINES)
+    levels = {("", "prediction"): BASELINES}
+    path, caption = draw_learning(tmp_path / "curves.png", runs, {"prediction": "error"}, levels, "what it shows")
     assert path.stat().st_size > 10_000
+    assert caption == "what it shows"
 
 
 def test_every_method_has_a_cost():

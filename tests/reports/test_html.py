@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from mcfo.experiments.outcomes import Row, result_rows, write_table
+from mcfo.experiments.outcomes import Row, write_table
 from mcfo.reports.html import Report
 
 
@@ -16,7 +16,7 @@ def test_rows_come_back_in_full_precision(tmp_path):
         Row("r1", "iwae", 10, "theta_1", "exact", -4.6, math.nan),
     ]
     path = tmp_path / "results.csv"
-    write_table(path, *result_rows(rows))
+    write_table(path, Row._fields, rows)
     lines = path.read_text().splitlines()
     assert lines[0] == "setting,method,particles,parameter,quantity,value,stderr"
     assert lines[2] == "r1,iwae,10,theta_1,exact,-4.6,"
@@ -35,7 +35,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError):
-        write_table(path, *result_rows(rows()))
+        write_table(path, Row._fields, rows())
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
 

@@ -47,13 +47,8 @@ def filter(  # the name of the command
     by particles otherwise.
     """
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
-    outputs = Outputs(out, plot)
-    outputs.check("the numbers", (".nc", ".csv"))
-    exists(run)
-    with messages():
-        asked = table_columns(columns, series, time)
-        applied = open_run(run, data, asked, (model, proposal), only, run_seed, outputs=outputs)
-        _find_states("filter", applied, options, outputs)
+    source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
+    _find_states("filter", source, options, Outputs(out, plot))
 
 
 def smooth(
@@ -79,23 +74,11 @@ def smooth(
 
     Means, quantiles, log-likelihood; exact where that is possible, by particles otherwise.
     """
-    options = {
-        "particles": particles,
-        "method": method,
-        "paths": paths,
-        "draws": draws,
-        "seed": seed,
-        **read_levels(quantiles),
-    }
+    options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
-    outputs = Outputs(out, plot)
-    outputs.check("the numbers", (".nc", ".csv"))
-    exists(run)
-    with messages():
-        asked = table_columns(columns, series, time)
-        applied = open_run(run, data, asked, (model, proposal), only, run_seed, outputs=outputs)
-        _find_states("smooth", applied, options, outputs)
+    source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
+    _find_states("smooth", source, {**options, "paths": paths}, Outputs(out, plot))
 
 
 def forecast(
@@ -196,7 +179,15 @@ def open_run(
     return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
 
 
-def _find_states(task: str, applied: Applied, options: dict[str, Any], outputs: Outputs) -> None:
+def _find_states(task: str, source: tuple[Any, ...], options: dict[str, Any], outputs: Outputs) -> None:
+    """Filters or smooths; `source` has the arguments of `open_run`."""
+    outputs.check("the numbers", (".nc", ".csv"))
+    exists(source[0])
+    with messages():
+        _write_states(task, open_run(*source, outputs=outputs), options, outputs)
+
+
+def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs: Outputs) -> None:
     import numpy as np
     from rich.console import Console
     from rich.progress import track

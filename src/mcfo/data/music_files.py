@@ -8,6 +8,7 @@ import json
 import pickle
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -109,6 +110,20 @@ ORIGINALS = {
     "musedata": Original("MuseData.mat", "e8d9eb422ec3833c25f43a9f854d4ee0b9118a20b45f2c183395cdc30ffa14ff"),
     "piano-midi": Original("Piano_midi.mat", "990a8a71d5764a7eaa3e78d9e5023d1470380fe2db3a1448265a97a24c8b1c34"),
 }
+
+
+def find_music(folders: Sequence[Path], names: Sequence[str]) -> dict[str, Path]:
+    """The file of each data set in the first folder that has all of them, compact (.npz) or original."""
+    files = {name: (f"{name.replace('-', '_')}.npz", ORIGINALS[name].file) for name in names}
+    for folder in folders:
+        found = {name: [folder / one for one in both if (folder / one).exists()] for name, both in files.items()}
+        if all(found.values()):
+            return {name: paths[0] for name, paths in found.items()}
+    raise InputError(
+        f"There are no piano-rolls in {' or '.join(map(str, folders))}: {', '.join(map(' or '.join, files.values()))} "
+        f"wanted. Say where they are with --data FOLDER, or fetch them: mcfo data music --download {names[0]} --out "
+        f"{folders[0]}."
+    )
 
 
 def download(name: str, folder: Path, *, source: str = _SOURCE) -> Path:

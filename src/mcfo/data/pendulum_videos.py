@@ -116,6 +116,13 @@ def expected_angles(angles: np.ndarray, speeds: np.ndarray) -> np.ndarray:
     return angles + _STEP * speeds
 
 
+def angles_of(frames: np.ndarray) -> np.ndarray:
+    """The angle at which each frame, a row of pixels, shows the rod: that of its center of mass."""
+    centers = (np.arange(SIZE) + 0.5) / SIZE * 2 - 1
+    frames = np.asarray(frames, np.float64).reshape(*frames.shape[:-1], SIZE, SIZE)
+    return np.arctan2(-(frames @ centers).sum(-1), -(centers @ frames).sum(-1))
+
+
 def _capsule(angles: np.ndarray, half_extent: float) -> np.ndarray:
     """A rod with round ends and an axle. A sample is covered as far as an edge through it leaves it inside."""
     count = SIZE * _SAMPLES

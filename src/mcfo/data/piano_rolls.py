@@ -67,6 +67,12 @@ def is_roll(values: np.ndarray) -> bool:
     return values.ndim >= 2 and values.shape[-1] == KEYS and bool(np.all(np.isin(values, (0, 1)) | np.isnan(values)))
 
 
+def transpose(roll: np.ndarray, shift: int) -> np.ndarray | None:
+    """The piece, `shift` keys to the right; None if it leaves the piano."""
+    lost = roll[:, len(roll[0]) - shift :] if shift > 0 else roll[:, :-shift]
+    return None if shift and lost.any() else np.roll(roll, shift, axis=1)
+
+
 def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
     """Convert nested lists of pieces, steps and MIDI numbers to piano-rolls; `where` names them in errors."""
     if not isinstance(pieces, list | tuple):

@@ -1,4 +1,4 @@
-"""Moments of importance weights of a linear Gaussian model in closed form: how fast a bound closes as K grows.
+"""The problem of the bounds, and moments of its importance weights in closed form: how fast a bound closes as K grows.
 
 If p̂ = K⁻¹ Σ_i w_i is unbiased for p and its relative variance is σ²/K (up to smaller terms), then by Jensen's
 expansion K (log p - E log p̂) → σ²/2. Every weight here is a product of powers of Gaussian densities of affine maps of
@@ -9,84 +9,127 @@ the latents, so every σ² is a Gaussian integral:
   ψ_t(z_t) = p(x_t+1:T | z_t), which is where the smoothing law comes in (Del Moral, 2004; Chopin, 2004);
 - whole paths (IWAE): V[Π_t w_t] / p(x_1:T)².
 
-All of it is numpy in float64: the matrices are tiny, and nothing depends on how JAX is configured.
+The moments are numpy in float64: the matrices are tiny, and nothing depends on how JAX is configured.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
+import equinox as eqx
+import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Array
 
 from mcfo.kalman import kalman_filter
+from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Series
+from mcfo.types import Key
+
+STEPS = 10
+"""T of everything that does not grow T."""
 
 
-@dataclass(frozen=True)
-class LogQuadratic:
-    """u ↦ constant + shift · u - uᵀ precision u / 2: the logarithm of an unnormalized Gaussian, or of its inverse."""
+class Problem(NamedTuple):
+    """The paper's linear Gaussian model, one simulated series, and the proposals that are compared on it.
 
-    precision: np.ndarray
-    shift: np.ndarray
-    constant: float
+    The series of T = 10 steps is the beginning of the long one. `log_evidences` are the exact log p(x_t | x_1:t-1) of
+    every step of the long one.
+    """
 
-    @classmethod
-    def density(cls, value: np.ndarray, matrix: np.ndarray, covariance: np.ndarray) -> LogQuadratic:
-        """u ↦ log N(value; matrix u, covariance)."""
-        weighted = np.linalg.solve(covariance, matrix)
-        scale = len(value) * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1]
-        constant = -0.5 * (value @ np.linalg.solve(covariance, value) + scale)
-        return cls(matrix.T @ weighted, weighted.T @ value, float(constant))
+    model: LinearGaussian
+    long: Series
+    proposals: dict[str, AffineGaussian]
+    log_evidences: np.ndarray
 
-    def __add__(self, other: LogQuadratic) -> LogQuadratic:
-        return LogQuadratic(self.precision + other.precision, self.shift + other.shift, self.constant + other.constant)
+    @property
+    def series(self) -> Series:
+        """The series of T = 10 steps."""
+        return self.long.window(0, STEPS)
 
-    def __rmul__(self, power: int) -> LogQuadratic:
-        return LogQuadratic(power * self.precision, power * self.shift, power * self.constant)
+    @property
+    def log_evidence(self) -> float:
+        """log p(x_1:T), T = 10."""
+        return float(self.log_evidences[:STEPS].sum())
 
-    def on(self, places: np.ndarray, size: int) -> LogQuadratic:
-        """The same function of the coordinates at `places` of a longer vector."""
-        precision, shift = np.zeros((size, size)), np.zeros(size)
-        precision[np.ix_(places, places)] = self.precision
-        shift[places] = self.shift
-        return LogQuadratic(precision, shift, self.constant)
 
-    def integrated(self, places: np.ndarray) -> LogQuadratic:
-        """log ∫ exp over the coordinates at `places`, a function of the others; +∞ where the integral diverges."""
-        kept = np.setdiff1d(np.arange(len(self.shift)), places)
-        inner = self.precision[np.ix_(places, places)]
-        if not np.isfinite(self.constant) or (np.linalg.eigvalsh(inner) <= 0).any():
-            return LogQuadratic(np.zeros((len(kept), len(kept))), np.zeros(len(kept)), np.inf)
-        cross = np.linalg.solve(inner, self.precision[np.ix_(places, kept)])
-        solved = np.linalg.solve(inner, self.shift[places])
-        scale = len(places) * np.log(2 * np.pi) - np.linalg.slogdet(inner)[1]
-        return LogQuadratic(
-            self.precision[np.ix_(kept, kept)] - self.precision[np.ix_(kept, places)] @ cross,
-            self.shift[kept] - cross.T @ self.shift[places],
-            float(self.constant + 0.5 * (self.shift[places] @ solved + scale)),
-        )
+def build_problem(steps: int, *, key: Key) -> Problem:
+    """theta = (0.9, 1.2), mu_0 = 0.5, sigma_0 = 1, Q = 1, R = 1, and a series of `steps` steps."""
+    model = LinearGaussian.scalar(0.9, 1.2)
+    _, observations = simulate(model, steps, key=key)
+    optimal = AffineGaussian.optimal(model)
+    proposals = {"bootstrap": AffineGaussian.prior(model), "wide": moved(optimal, variance=1.5), "optimal": optimal}
+    long = Series.from_values(np.asarray(observations))
+    return Problem(model, long, proposals, np.asarray(kalman_filter(model, long).log_evidences))
 
-    def log_integral(self) -> float:
-        """log ∫ exp over everything."""
-        return self.integrated(np.arange(len(self.shift))).constant
+
+def moved(proposal: AffineGaussian, *, shift: float = 0.0, variance: float = 1.0) -> AffineGaussian:
+    """The proposal with its mean moved by `shift` standard deviations, and its variance multiplied."""
+
+    def move(offset: Array, log_diagonal: Array) -> tuple[Array, Array]:
+        return offset + shift * jnp.exp(log_diagonal), log_diagonal + 0.5 * jnp.log(variance)
+
+    first = move(proposal.initial_offset, proposal.initial_noise.log_diagonal)
+    later = move(proposal.offset, proposal.noise.log_diagonal)
+    return eqx.tree_at(
+        lambda q: (q.initial_offset, q.initial_noise.log_diagonal, q.offset, q.noise.log_diagonal),
+        proposal,
+        (*first, *later),
+    )
+
+
+def log_gaussian(value: np.ndarray, matrix: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+    """u ↦ log N(value; matrix u, covariance), as the matrix M of the form -[u, 1]ᵀ M [u, 1] / 2.
+
+    Sums and multiples of such functions are those of their matrices.
+    """
+    weighted = np.linalg.solve(covariance, matrix)
+    shift = -(weighted.T @ value)
+    scale = len(value) * np.log(2 * np.pi) + np.linalg.slogdet(covariance)[1]
+    constant = value @ np.linalg.solve(covariance, value) + scale
+    return np.block([[matrix.T @ weighted, shift[:, None]], [shift, constant]])
+
+
+def integrated(form: np.ndarray, places: np.ndarray) -> np.ndarray:
+    """log ∫ exp over the coordinates at `places`, a function of the others; +∞ where the integral diverges."""
+    kept = np.setdiff1d(np.arange(len(form)), places)
+    inner = form[np.ix_(places, places)]
+    if not np.isfinite(form[-1, -1]) or (np.linalg.eigvalsh(inner) <= 0).any():
+        return np.diag([*np.zeros(len(kept) - 1), -np.inf])
+    beside = [*form[np.ix_(places, kept[:-1])].T, form[-1, places]]
+    removed = form[np.ix_(kept, places)] @ np.column_stack([np.linalg.solve(inner, column) for column in beside])
+    removed[-1, -1] += len(places) * np.log(2 * np.pi) - np.linalg.slogdet(inner)[1]
+    return form[np.ix_(kept, kept)] - removed
+
+
+def log_integral(form: np.ndarray) -> float:
+    """log ∫ exp over everything."""
+    return -0.5 * float(integrated(form, np.arange(len(form) - 1))[0, 0])
 
 
 @dataclass(frozen=True)
 class Step:
     """The densities that make one weight, as functions of u = (z_t-1, z_t); at the first step of u = z_1."""
 
-    history: LogQuadratic
-    joint: LogQuadratic
-    proposal: LogQuadratic
+    history: np.ndarray
+    joint: np.ndarray
+    proposal: np.ndarray
     before: np.ndarray
     after: np.ndarray
 
-    def powers(self, power: int) -> LogQuadratic:
+    def powers(self, power: int) -> np.ndarray:
         """log of q(z_t | z_t-1, x_t) w_t^power, the history's law left out."""
         return (1 - power) * self.proposal + power * self.joint
+
+    def placed(self, form: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """A function of the coordinates of u at `places`, as one of u."""
+        whole, at = np.zeros_like(self.joint), [*places, -1]
+        whole[np.ix_(at, at)] = form
+        return whole
 
 
 def log_weight_moments(model: LinearGaussian, proposal: AffineGaussian, series: Series, power: int) -> np.ndarray:
@@ -99,7 +142,7 @@ def log_weight_moments(model: LinearGaussian, proposal: AffineGaussian, series: 
     whose integrand is the exponential of a quadratic form in (z_t-1, z_t); it is infinite where that form is not
     negative definite, as it is for proposals much narrower than p(z_t | z_t-1, x_t).
     """
-    return np.array([(step.history + step.powers(power)).log_integral() for step in _steps(model, proposal, series)])
+    return np.array([log_integral(step.history + step.powers(power)) for step in _steps(model, proposal, series)])
 
 
 def relative_variances(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> np.ndarray:
@@ -132,63 +175,51 @@ def smc_relative_variance(
     """
     steps = list(_steps(model, proposal, series))[:length]
     remaining = np.cumsum(_log_evidences(model, series)[:length][::-1])[::-1]
-    future = LogQuadratic(np.zeros_like(steps[0].joint.precision), np.zeros_like(steps[0].joint.shift), 0.0)
-    total = 0.0
-    for time in reversed(range(len(steps))):
-        step, size = steps[time], len(steps[time].joint.shift)
-        placed = future.on(step.after, size)
-        total += np.expm1((step.history + step.powers(2) + 2 * placed).log_integral() - 2 * remaining[time])
-        future = (step.joint + placed).integrated(step.after)
+    future, total = np.zeros_like(steps[0].joint), 0.0
+    for step, log_evidence in zip(reversed(steps), reversed(remaining), strict=True):
+        placed = step.placed(future, step.after)
+        total += np.expm1(log_integral(step.history + step.powers(2) + 2 * placed) - 2 * log_evidence)
+        future = integrated(step.joint + placed, step.after)
     return float(total)
 
 
 def path_relative_variances(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> np.ndarray:
     """V[Π_s≤t w_s] / p(x_1:t)² for t = 1..T, of paths that are never resampled; it may be infinite."""
-    squares, carried = [], None
+    squares, carried = [], np.zeros((1, 1))
     for step in _steps(model, proposal, series):
-        joined = step.powers(2)
-        if carried is not None:
-            joined = joined + carried.on(step.before, len(joined.shift))
-        squares.append(joined.log_integral())
-        carried = joined.integrated(step.before)
+        joined = step.powers(2) + step.placed(carried, step.before)
+        squares.append(log_integral(joined))
+        carried = integrated(joined, step.before)
     return np.expm1(np.array(squares) - 2 * np.cumsum(_log_evidences(model, series)))
 
 
 def _steps(model: LinearGaussian, proposal: AffineGaussian, series: Series) -> Iterator[Step]:
     if series.observed is not None or series.length is not None:
         raise ValueError("The moments are known for complete series only. Cut gaps and padding off first.")
-    if model.transition_inputs is not None or model.emission_inputs is not None:
-        raise ValueError("The moments are known for a model without inputs only. Leave its input matrices out.")
     size = model.latent_size
-    one, zero, nothing = np.eye(size), np.zeros((size, size)), np.zeros(size)
+    one, zero = np.eye(size), np.zeros((size, size))
     filtered = kalman_filter(model, series).filtered
     means, covariances = _numbers(filtered.mean), _numbers(filtered.covariance)
     transition, emission = _numbers(model.transition_matrix), _numbers(model.emission_matrix)
-    transition_noise, emission_noise = (
-        _numbers(each.matrix) for each in (model.transition_noise, model.emission_noise)
-    )
-    transition_offset = nothing if model.transition_offset is None else _numbers(model.transition_offset)
+    transition_noise, emission_noise = _numbers(model.transition_noise.matrix), _numbers(model.emission_noise.matrix)
+    transition_offset = zero[0] if model.transition_offset is None else _numbers(model.transition_offset)
     emission_offset = 0.0 if model.emission_offset is None else _numbers(model.emission_offset)
-    density = LogQuadratic.density
     for time, observation in enumerate(_numbers(series.observations)):
-        seen = observation - emission_offset
+        before = 0 if time == 0 else size
+        now = np.hstack([zero[:, :before], one])
         if time == 0:
-            prior = density(_numbers(model.initial_mean), one, _numbers(model.initial_noise.matrix))
+            history = np.zeros((size + 1, size + 1))
+            prior = log_gaussian(_numbers(model.initial_mean), now, _numbers(model.initial_noise.matrix))
             mean = _numbers(proposal.initial_weight) @ observation + _numbers(proposal.initial_offset)
-            proposed = density(mean, one, _numbers(proposal.initial_noise.matrix))
-            joint = prior + density(seen, emission, emission_noise)
-            yield Step(LogQuadratic(zero, nothing, 0.0), joint, proposed, np.arange(0), np.arange(size))
-            continue
-        mean = _numbers(proposal.observation_weight) @ observation + _numbers(proposal.offset)
-        moved = np.hstack([-_numbers(proposal.latent_weight), one])
-        prior = density(-transition_offset, np.hstack([transition, -one]), transition_noise)
-        yield Step(
-            density(means[time - 1], np.hstack([one, zero]), covariances[time - 1]),
-            prior + density(seen, np.hstack([np.zeros_like(emission), emission]), emission_noise),
-            density(mean, moved, _numbers(proposal.noise.matrix)),
-            np.arange(size),
-            np.arange(size, 2 * size),
-        )
+            proposed = log_gaussian(mean, now, _numbers(proposal.initial_noise.matrix))
+        else:
+            history = log_gaussian(means[time - 1], np.hstack([one, zero]), covariances[time - 1])
+            prior = log_gaussian(-transition_offset, np.hstack([transition, -one]), transition_noise)
+            mean = _numbers(proposal.observation_weight) @ observation + _numbers(proposal.offset)
+            drift = -_numbers(proposal.latent_weight)
+            proposed = log_gaussian(mean, np.hstack([drift, one]), _numbers(proposal.noise.matrix))
+        joint = prior + log_gaussian(observation - emission_offset, emission @ now, emission_noise)
+        yield Step(history, joint, proposed, np.arange(before), np.arange(before, before + size))
 
 
 def _log_evidences(model: LinearGaussian, series: Series) -> np.ndarray:

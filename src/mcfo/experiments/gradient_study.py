@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import numpy as np
 
 from mcfo.experiments import gradient_sampling as programs
-from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, PROGRAMS, SETTINGS, SWEEPS, THETA, Problem
-from mcfo.experiments.gradient_summary import Summary, draw_figures
-from mcfo.experiments.gradient_theory import analytic_scores, expected_bound_gradient, next_increment
+from mcfo.experiments.gradient_sampling import METHODS, PARAMETERS, PHI, SETTINGS, THETA, Problem, Summary
+from mcfo.experiments.gradient_theory import analytic_score, expected_bound_gradient, next_increment
 from mcfo.experiments.jobs import Job, Samples, Share, sampling
-from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, result_rows, stated, unbiased
+from mcfo.experiments.outcomes import ROUNDING, SIGMAS, Claim, Row, at_most, stated, unbiased
+from mcfo.experiments.runs import SWEEPS, cost
 from mcfo.experiments.study import Outcomes, Study, TextTable
 from mcfo.gradients.rules import Reparameterized
 from mcfo.gradients.score import FilterScore, Fisher
 from mcfo.objectives.named import fivo, vsmc
 from mcfo.objectives.objective import Estimator, Objective
+from mcfo.proposals.base import Bootstrap
 from mcfo.reports.figures import Figure
 from mcfo.smc.filter import SMC
 from mcfo.smc.pimh import PIMH
@@ -31,8 +33,13 @@ DISPLACED = {
     "filter-score-reparameterized": "reparameterized", "fisher-dreg": "dreg", "fisher-lag-stl": "sticking-the-landing",
 }  # fmt: skip
 """The programs whose rules for phi are also compared away from the optimal proposal, and these rules."""
-SMALL = ("fivo-full", "next-increment", "fivo-truncated")
-PIMH_PARTICLES = 5
+SMALL: dict[str, Callable[[int], Objective]] = {
+    "fivo-full": lambda particles: fivo(particles, full=True),
+    "next-increment": next_increment,
+    "fivo-truncated": vsmc,
+}
+"""Of the case whose answer is known without sampling: its resampling terms."""
+_COSTLY = ("fivo-full", "pimh")
 
 
 @dataclass(frozen=True)
@@ -55,90 +62,18 @@ class Preset:
     pimh_replicates: int = 40_000
 
 
-_COSTLY = ("fivo-full", "pimh")
-_SMALL: dict[str, Callable[[int], Objective]] = {
-    SMALL[0]: lambda particles: fivo(particles, full=True),
-    SMALL[1]: next_increment,
-    SMALL[2]: vsmc,
-}
-
-
-class Prepared(NamedTuple):
-    """Problems by name, their exact gradients, and the paper's analytic ones."""
-
-    problems: dict[str, Problem]
-    exact: dict[str, np.ndarray]
-    analytic: dict[str, dict[str, np.ndarray]]
-
-
-class Gradients(Study):
-    """Gradient estimates of all objectives beside the exact ones."""
-
-    name = "gradients"
-    title = "Gradient estimates on a linear Gaussian model"
-    presets: ClassVar = {
-        "quick": Preset((1, 10, 100, 1000), 1000),
-        "paper": Preset((1, 10, 100, 1000, 10_000, 100_000), 10_000),
-    }
-    # Exact statements are compared exactly.
-    double = True
-
-    def settings(self) -> dict[str, Any]:
-        settings = {name: setting._asdict() for name, setting in SETTINGS.items()}
-        return {"settings": settings, "sweeps": SWEEPS, "lag": programs.LAG}
-
-    def prepare(self) -> Prepared:
-        problems = programs.build_problems(self.size.steps, self.seed)
-        exact = {name: problem.exact() for name, problem in problems.items()}
-        exact["small"] = expected_bound_gradient(problems["small"])
-        return Prepared(problems, exact, {name: analytic_scores(problems[name]) for name in (*SETTINGS, "long")})
-
-    def jobs(self, problem: Prepared) -> dict[str, Job]:
-        """All samples that the tables, the figures and the errata need."""
-        size, problems = self.size, problem.problems
-        jobs: dict[str, Job] = {}
-
-        def add(name: str, objective: Objective, chosen: dict[str, Problem], replicates: int) -> None:
-            sampler = objective.theta.sampler
-            sweeps = sampler.sweeps + 1 if isinstance(sampler, PIMH) else 1
-            steps = next(iter(chosen.values())).series.steps
-            work = len(chosen) * replicates * sampler.particles * steps * sweeps
-
-            def draw(share: Share) -> dict[str, np.ndarray]:
-                key = jax.random.fold_in(jax.random.key(self.seed), 1)
-                found = programs.sample(objective, list(chosen.values()), replicates, key=key, advance=share.advance)
-                return dict(zip(chosen, found, strict=True))
-
-            # Compiling takes as long as some twenty million particle steps.
-            jobs[name] = sampling(work + 2e7, draw)
-
-        for particles in size.particles:
-            for name, build in PROGRAMS.items():
-                if name in _COSTLY and particles > size.costly_particles:
-                    continue
-                objective = build(particles)
-                chosen = {setting: problems[setting] for setting in SETTINGS}
-                if name in DISPLACED and particles > 1:
-                    chosen["displaced"] = problems["displaced"]
-                if objective.phi is None:
-                    chosen = {setting: one.with_bootstrap() for setting, one in chosen.items()}
-                add(f"{name}-{particles}", objective, chosen, size.replicates)
-        for particles in size.long_particles:
-            for name, rule in (("mcfo-smc", FilterScore()), ("mcfo-fisher", Fisher())):
-                objective = Objective(Estimator(SMC(particles, criterion=Always()), rule))
-                add(f"long-{name}-{particles}", objective, {"long": problems["long"]}, size.long_replicates)
-        for name, build in _SMALL.items():
-            add(f"small-{name}", build(2), {"small": problems["small"]}, size.small_replicates)
-        for name, reuse in (("fresh-noise", False), ("reused-noise", True)):
-            sampler = PIMH(SMC(PIMH_PARTICLES, criterion=Always()), SWEEPS, reuse)
-            objective = Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterized()))
-            add(f"pimh-{name}", objective, {"r1": problems["r1"]}, size.pimh_replicates)
-        return jobs
-
-    def outcomes(self, problem: Prepared, results: dict[str, Samples]) -> GradientOutcomes:
-        blocks = {name: result.arrays for name, result in results.items()}
-        seconds = sum(result.seconds for result in results.values())
-        return GradientOutcomes(self.size, blocks, problem.exact, problem.analytic, seconds)
+def errata(size: Preset) -> dict[tuple[str, str, int], tuple[Objective, int]]:
+    """What the errata need besides the settings of the paper: objectives and replicates by setting, method and K."""
+    found = {}
+    for count, (method, rule) in product(size.long_particles, (("mcfo-smc", FilterScore()), ("mcfo-fisher", Fisher()))):
+        objective = Objective(Estimator(SMC(count, criterion=Always()), rule))
+        found["long", method, count] = objective, size.long_replicates
+    found |= {("small", method, 2): (build(2), size.small_replicates) for method, build in SMALL.items()}
+    for method, reuse in (("fresh-noise", False), ("reused-noise", True)):
+        sampler = PIMH(SMC(5, criterion=Always()), SWEEPS, reuse)
+        objective = Objective(Estimator(sampler, FilterScore()), Estimator(sampler, Reparameterized()))
+        found["r1", method, 5] = objective, size.pimh_replicates
+    return found
 
 
 class GradientOutcomes(Outcomes):
@@ -146,58 +81,46 @@ class GradientOutcomes(Outcomes):
 
     shown = ("setting", "method", "K", "worst", "bias", "in s.e.", "verdict")
 
-    def __init__(
-        self,
-        size: Any,
-        blocks: Mapping[str, Mapping[str, np.ndarray]],
-        exact: Mapping[str, np.ndarray],
-        analytic: Mapping[str, Mapping[str, np.ndarray]],
-        seconds: float,
-    ):
-        self.size, self.exact, self.analytic, self.seconds = size, exact, analytic, seconds
+    def __init__(self, size: Preset, problem: Mapping[str, Problem], results: Mapping[str, Samples]):
+        super().__init__(size, problem, results)
+        blocks = {name: result.arrays for name, result in results.items()}
+        self.analytic = {
+            (setting, method): analytic_score(problem[setting], as_printed=method == "printed")
+            for setting in (*SETTINGS, "long")
+            for method in ("printed", "corrected")
+        }
+        self.exact = exact = {name: one.exact() for name, one in problem.items()}
+        exact["small"] = expected_bound_gradient(problem["small"])
         self.samples: dict[tuple[str, str, int], np.ndarray] = {}
         self.found, self.errata = Summary(), Summary()
-        for setting in SETTINGS:
-            for name, method in METHODS.items():
-                for count in size.particles:
-                    if method.only in (None, count) and f"{method.theta}-{count}" in blocks:
-                        # Theta's columns come from one program, phi's from another.
-                        theta, phi = (
-                            blocks[f"{one}-{count}"][setting] for one in (method.theta, method.phi or method.theta)
-                        )
-                        values = np.concatenate([theta[:, : len(THETA)], phi[:, len(THETA) :]], axis=1)
-                        self.samples[setting, name, count] = values
-                        self.found.add(setting, name, count, values, exact[setting])
-        for count in size.long_particles:
-            for method in ("mcfo-smc", "mcfo-fisher"):
-                self.errata.add("long", method, count, blocks[f"long-{method}-{count}"]["long"], exact["long"])
-        for method in SMALL:
-            self.errata.add("small", method, 2, blocks[f"small-{method}"]["small"], exact["small"])
-        for method in ("fresh-noise", "reused-noise"):
-            self.errata.add("r1", method, PIMH_PARTICLES, blocks[f"pimh-{method}"]["r1"], exact["r1"])
-        for count in size.particles:
-            # The reparameterized rule is unbiased here and has no exact value: others are compared with it in pairs.
-            reference = None
-            for program, method in DISPLACED.items() if count > 1 else ():
-                values = blocks[f"{program}-{count}"]["displaced"].copy()
-                values[:, : len(THETA)] = np.nan
-                self.errata.add("displaced", method, count, values, np.full(len(PARAMETERS), np.nan))
-                if reference is None:
-                    reference = values
-                else:
+        for setting, (name, method), count in product(SETTINGS, METHODS.items(), size.particles):
+            if method.only in (None, count) and f"{method.theta}-{count}" in blocks:
+                # Theta's columns come from one program, phi's from another.
+                theta, phi = (blocks[f"{one}-{count}"][setting] for one in (method.theta, method.phi or method.theta))
+                values = np.concatenate([theta[:, : len(THETA)], phi[:, len(THETA) :]], axis=1)
+                self.samples[setting, name, count] = values
+                self.found.add(setting, name, count, values, exact[setting])
+        for setting, method, count in errata(size):
+            self.errata.add(setting, method, count, blocks[f"{setting}-{method}-{count}"][setting], exact[setting])
+        reference, only_phi = next(iter(DISPLACED)), np.array([math.nan] * len(THETA) + [1.0] * len(PHI))
+        for count, (program, method) in product(size.particles, DISPLACED.items()):
+            if count > 1:
+                values, first = (blocks[f"{one}-{count}"]["displaced"] * only_phi for one in (program, reference))
+                self.errata.add("displaced", method, count, values, np.full(len(PARAMETERS), math.nan))
+                # The reparameterized rule is unbiased here and has no exact value: others are compared in pairs.
+                if program != reference:
                     about = "displaced", f"{method} minus reparameterized", count
-                    self.errata.add(*about, values - reference, np.zeros(len(PARAMETERS)))
+                    self.errata.add(*about, values - first, np.zeros(len(PARAMETERS)))
 
     def files(self) -> Any:
         analytic = [
-            Row(setting, f"appendix-{method}", 0, parameter, quantity, value, math.nan)
-            for setting, values in self.analytic.items()
-            for method in ("printed", "corrected")
-            for quantity, source in (("value", method), ("exact", "exact"))
-            for parameter, value in zip(THETA, values[source].tolist(), strict=True)
+            Row(setting, f"appendix-{method}", 0, parameter, quantity, float(value))
+            for (setting, method), score in self.analytic.items()
+            for quantity, values in (("value", score), ("exact", self.exact[setting]))
+            for parameter, value in zip(THETA, values, strict=False)
         ]
-        rows, errata = self.found.rows(), [*self.errata.rows(), *analytic]
-        return {"results.csv": result_rows(rows), "errata.csv": result_rows(errata)}
+        errata = [*self.errata.rows(), *analytic]
+        return {"results.csv": (Row._fields, self.found.rows()), "errata.csv": (Row._fields, errata)}
 
     def claims(self) -> list[Claim]:
         found = []
@@ -224,7 +147,8 @@ class GradientOutcomes(Outcomes):
         for method, source in (("mcfo-smc", "erratum"), ("mcfo-fisher", "ours")):
             gap(f"{method}: theta gradient near it, T = 50", self.errata, ("long", method), THETA, source=source)
         for method, source in (("printed", "erratum"), ("corrected", "ours")):
-            gaps = [float(abs(values[method] - values["exact"]).max()) for values in self.analytic.values()]
+            scores = [(setting, score) for (setting, one), score in self.analytic.items() if one == method]
+            gaps = [float(abs(score - self.exact[setting][: len(THETA)]).max()) for setting, score in scores]
             found.append(at_most(f"the analytic gradient, {method}, is exact", max(gaps), 1e-6, source=source))
         terms = ("reward to go", "next increment alone (Table 1)", "no term")
         for method, text, source in zip(SMALL, terms, ("theorem", "erratum", "ours"), strict=True):
@@ -254,7 +178,7 @@ class GradientOutcomes(Outcomes):
                 shares = ratios(self.errata, "displaced", "dreg", "reparameterized", count, PHI)
                 text, where = "dreg spreads no more than reparameterized", f"displaced, K = {count}"
                 found.append(at_most(text, max(shares), 1.0, setting=where, source="ours"))
-        count = self.found.particles("r1", "fivo-full", THETA[0])[-1]
+        count = max(self.found.by_particles("r1", "fivo-full", THETA[0]))
         least = min(ratios(self.found, "r1", "fivo-full", "aesmc", count, PARAMETERS))
         text, where = "fivo-full spreads more than aesmc, least ratio", f"r1, K = {count}"
         return [*found, stated(text, least > 1, least, "more than 1", setting=where, source="ours")]
@@ -286,35 +210,29 @@ class GradientOutcomes(Outcomes):
 
     def _verdicts(self) -> TextTable:
         rows, marked = [], set()
-        for setting in SETTINGS:
-            for method, about in METHODS.items():
-                for names, estimand in ((THETA, about.theta_estimand), (PHI, about.phi_estimand)):
-                    worst = self.found.worst(setting, method, names)
-                    if worst is not None:
-                        count, name, gradient = worst
-                        marked |= {(len(rows), 6)} if gradient.biased else set()
-                        slope = self.found.slope(setting, method, name)
-                        rows.append([
-                            setting, method, str(count), name, gradient.bias.text(), f"{gradient.bias.sigmas:.1f}",
-                            self.found.verdict(setting, method, name), "–" if math.isnan(slope) else f"{slope:.2f}",
-                            estimand,
-                        ])  # fmt: skip
+        for setting, (method, about) in product(SETTINGS, METHODS.items()):
+            for names, estimand in ((THETA, about.theta_estimand), (PHI, about.phi_estimand)):
+                worst = self.found.worst(setting, method, names)
+                if worst is not None:
+                    count, name, gradient = worst
+                    marked |= {(len(rows), 6)} if gradient.biased else set()
+                    slope = self.found.slope(setting, method, name)
+                    verdict = self.found.verdict(setting, method, name)
+                    bias = gradient.bias.text(), f"{gradient.bias.sigmas:.1f}"
+                    spread = "–" if math.isnan(slope) else f"{slope:.2f}"
+                    rows.append([setting, method, str(count), name, *bias, verdict, spread, estimand])
         header = ["setting", "method", "K", "worst", "bias", "in s.e.", "verdict", "spread ~ K^", "estimates"]
         caption = "Of theta and of phi the parameter farthest from its exact value, at each method's largest K."
         return TextTable(header, rows, caption, frozenset(marked))
 
     def _means(self, setting: str) -> TextTable:
         rows, marked = [], set()
-        for count in self.size.particles:
-            for method in METHODS:
-                known = [name for name in PARAMETERS if count in self.found.particles(setting, method, name)]
-                cells = [""] * len(PARAMETERS)
-                for index in map(PARAMETERS.index, known):
-                    gradient = self.found[setting, method, count, PARAMETERS[index]]
-                    cells[index] = f"{_number(gradient.mean)} ± {_number(gradient.std)}"
-                    marked |= {(len(rows), index + 2)} if gradient.biased else set()
-                if known:
-                    rows.append([method, str(count), *cells])
+        for count, method in product(self.size.particles, METHODS):
+            known = [self.found.get((setting, method, count, name)) for name in PARAMETERS]
+            marked |= {(len(rows), place) for place, one in enumerate(known, 2) if one is not None and one.biased}
+            cells = ["" if one is None else f"{_number(one.mean)} ± {_number(one.std)}" for one in known]
+            if any(cells):
+                rows.append([method, str(count), *cells])
         rows.append(["exact", "", *(_number(value) for value in self.exact[setting])])
         caption = (
             f"Setting {setting}: mean ± standard deviation of the gradient estimates, as in the paper's Table 4. Bold: "
@@ -323,7 +241,7 @@ class GradientOutcomes(Outcomes):
         return TextTable(["method", "K", *PARAMETERS], rows, caption, frozenset(marked))
 
     def figures(self, folder: Path) -> list[Figure]:
-        return draw_figures(folder, self.samples, self.exact, self.found)
+        return programs.draw_figures(folder, self)
 
 
 def _number(value: float) -> str:
@@ -331,6 +249,55 @@ def _number(value: float) -> str:
     if abs(value) < ROUNDING:
         return "0"
     return f"{value:.0f}" if abs(value) >= 1000 else f"{value:.2f}" if abs(value) >= 0.01 else f"{value:.1e}"
+
+
+class Gradients(Study):
+    """Gradient estimates of all objectives beside the exact ones."""
+
+    name = "gradients"
+    title = "Gradient estimates on a linear Gaussian model"
+    presets: ClassVar = {
+        "quick": Preset((1, 10, 100, 1000), 1000),
+        "paper": Preset((1, 10, 100, 1000, 10_000, 100_000), 10_000),
+    }
+    outcomes = GradientOutcomes
+    # Exact statements are compared exactly.
+    double = True
+
+    def settings(self) -> dict[str, Any]:
+        settings = {name: setting._asdict() for name, setting in SETTINGS.items()}
+        return {"settings": settings, "sweeps": SWEEPS, "lag": programs.LAG}
+
+    def prepare(self) -> dict[str, Problem]:
+        return programs.build_problems(self.size.steps, self.seed)
+
+    def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
+        """All samples that the tables, the figures and the errata need."""
+        size, jobs = self.size, {}
+
+        def add(name: str, objective: Objective, chosen: dict[str, Problem], replicates: int) -> None:
+            steps = sum(one.series.steps for one in chosen.values())
+
+            def draw(share: Share) -> dict[str, np.ndarray]:
+                key = jax.random.fold_in(jax.random.key(self.seed), 1)
+                return programs.sample(objective, chosen, replicates, share, key=key)
+
+            # Compiling takes as long as some twenty million particle steps.
+            jobs[name] = sampling(replicates * steps * cost(objective) + 6e7, draw)
+
+        for particles, (name, build) in product(size.particles, programs.PROGRAMS.items()):
+            if name in _COSTLY and particles > size.costly_particles:
+                continue
+            objective = build(particles)
+            chosen = {setting: problem[setting] for setting in SETTINGS}
+            if name in DISPLACED and particles > 1:
+                chosen["displaced"] = problem["displaced"]
+            if objective.phi is None:
+                chosen = {setting: Problem(one.model, Bootstrap(), one.series) for setting, one in chosen.items()}
+            add(f"{name}-{particles}", objective, chosen, size.replicates)
+        for (setting, method, particles), (objective, replicates) in errata(size).items():
+            add(f"{setting}-{method}-{particles}", objective, {setting: problem[setting]}, replicates)
+        return jobs
 
 
 STUDY = Gradients

@@ -14,7 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from mcfo.experiments.gradient_sampling import FIELDS, Problem
+from mcfo.experiments.gradient_sampling import Problem
+from mcfo.experiments.lgssm_problem import parameters
 from mcfo.gradients.replay import Step
 from mcfo.gradients.score import ResamplingScore
 from mcfo.objectives.objective import Estimator, Objective
@@ -122,15 +123,4 @@ def expected_bound_gradient(problem: Problem, *, nodes: int = 10) -> np.ndarray:
         )
         return jax.tree.map(lambda array: jnp.tensordot(weights, array, axes=1), each)
 
-    modules = all_nodes(problem.model, problem.proposal)
-    parts = [getattr(module, field) for module, fields in zip(modules, FIELDS, strict=True) for field in fields]
-    return np.concatenate([np.asarray(part).reshape(-1) for part in parts])
-
-
-def analytic_scores(problem: Problem) -> dict[str, np.ndarray]:
-    """The recursion in the paper's appendix, as printed and corrected, beside automatic differentiation."""
-    return {
-        "exact": problem.exact()[:2],
-        "printed": analytic_score(problem, as_printed=True),
-        "corrected": analytic_score(problem, as_printed=False),
-    }
+    return np.array([float(part) for part in parameters(*all_nodes(problem.model, problem.proposal)).values()])

@@ -52,11 +52,11 @@ class Job(NamedTuple):
 
     - `cost`: how long it takes, in any unit that all jobs share.
     - `work`: called with a path of its own, under which it saves what lets it resume, and its share of the bar. Its
-      result has a method `line`, which says for the terminal what came out.
+      result has a method `line`, which says for the terminal what came out, and its `seconds`.
     """
 
     cost: float
-    work: Callable[[Path, Share], Any]
+    work: Callable[[Any, Any], Any]
 
 
 class Samples(NamedTuple):
@@ -67,10 +67,6 @@ class Samples(NamedTuple):
 
     def line(self) -> str:
         return f"{self.seconds:.0f} s"
-
-    def write(self, path: Path) -> None:
-        """Saves the arrays, without pickled objects."""
-        write_npz(path, {"seconds": np.array(self.seconds), **self.arrays})
 
 
 def sampling(cost: float, draw: Callable[[Share], dict[str, np.ndarray]]) -> Job:
@@ -84,7 +80,7 @@ def sampling(cost: float, draw: Callable[[Share], dict[str, np.ndarray]]) -> Job
             return Samples(arrays, float(arrays.pop("seconds")))
         started = time.perf_counter()
         samples = Samples(draw(share), time.perf_counter() - started)
-        samples.write(file)
+        write_npz(file, {"seconds": np.array(samples.seconds), **samples.arrays})
         return samples
 
     return Job(cost, work)

@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
-import jax
 import numpy as np
 
 from mcfo.experiments import lgssm_problem as paper
-from mcfo.experiments.jobs import Job, Share
-from mcfo.experiments.lgssm_figures import draw_figures
-from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, parameters
-from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, at_most, compared, stated
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, learned, seed_curves
+from mcfo.experiments.jobs import Job
+from mcfo.experiments.lgssm_problem import PHI, THETA, Preset, Problem, build_problem, evaluated, parameters
+from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, stated
+from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, learning, seed_curves, seed_lines
 from mcfo.experiments.study import Study, TextTable
-from mcfo.inference.evaluation import Evaluation, evaluate, exact_nll_per_step
+from mcfo.inference.evaluation import exact_nll_per_step
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap
-from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.reports.figures import Figure
-from mcfo.smc.pimh import PIMH
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts
 
 LEVELS = (0.95, 0.99)
 """Shares of K that the effective sample size is timed to."""
@@ -31,99 +28,10 @@ NEAR, NEAR_NLL = 0.02, 0.01
 _JUDGED = (*THETA, "phi_3", "phi_4")
 _FINE, _COARSE = 500, 100
 """results.csv has every line up to the former step, then those at multiples of the latter and of the last tenth."""
-_CURVES = {
-    name: name for name in (*THETA, *PHI, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")
-} | {
-    "test_nll_per_step": "validation_nll_per_step",
-    "test_ess": "validation_ess",
-    "exact_nll_per_step": "exact_nll_per_step",
-}
-
-
-class Prepared(NamedTuple):
-    """The problem, and the optimum evaluated on all test series (`ideal`) and on the watched ones."""
-
-    problem: Problem
-    ideal: Evaluation
-    watched: Evaluation
-
-
-class Lgssm(Study):
-    """Learning a scalar linear Gaussian model and its affine proposal."""
-
-    name = "lgssm"
-    title = "Learning linear Gaussian models"
-    presets: ClassVar = {
-        "quick": Preset(),
-        "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
-    }
-
-    def settings(self) -> dict[str, Any]:
-        return paper.SETTINGS
-
-    def evaluated(self, model: Any, proposal: Any, series: Any) -> Evaluation:
-        """All evaluations use the same random numbers."""
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-        return evaluate(model, proposal, series, particles=self.size.evaluation_particles, key=key)
-
-    def prepare(self) -> Prepared:
-        size = self.size
-        problem = build_problem(
-            series=size.series, test_series=size.test_series, watched=size.watched, steps=size.length, seed=self.seed
-        )
-        best = AffineGaussian.optimal(problem.truth)
-        return Prepared(
-            problem,
-            self.evaluated(problem.truth, best, problem.test),
-            self.evaluated(problem.truth, best, problem.watched),
-        )
-
-    def jobs(self, problem: Prepared) -> dict[str, Job]:
-        return {
-            f"{method}-{particles}": self._job(problem.problem, method, particles, objective)
-            for (method, particles), objective in self.size.objectives().items()
-        }
-
-    def _job(self, problem: Problem, method: str, particles: int, objective: Objective) -> Job:
-        """One method, all seeds in one program, and what it learned, evaluated on all test series."""
-        size, learns_proposal = self.size, objective.phi is not None
-
-        def watch(model: Any, proposal: Any) -> dict[str, Any]:
-            return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
-
-        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], int]:
-            tested = self.evaluated(one.model, one.proposal, problem.test)
-            found = {
-                **parameters(one.model, one.proposal),
-                "ess": tested.ess,
-                "nll_per_step": tested.nll_per_step,
-                "exact_nll_per_step": math.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step,
-                "skipped": one.skipped,
-            }
-            return found, tested.collapsed
-
-        def work(path: Path, share: Share) -> Runs:
-            return learned(
-                ("", method, particles), path, share,
-                problem.model, problem.proposal if learns_proposal else Bootstrap(), problem.train, numbers=numbers,
-                objective=objective, validation=problem.watched, watch=watch, steps=size.steps, batch=size.batch,
-                seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
-                fixed=tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model")),
-                evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
-                devices=1,
-            )  # fmt: skip
-
-        return Job(_cost(objective), work)
-
-    def outcomes(self, problem: Prepared, results: dict[str, Runs]) -> LgssmOutcomes:
-        return LgssmOutcomes(results, self.size, problem)
-
-
-def _cost(objective: Objective) -> float:
-    """Seconds a thousand steps take, about: a filter of a hundred particles and a start."""
-    sampler = objective.theta.sampler
-    sweeps = sampler.sweeps + 2 if isinstance(sampler, PIMH) else 1
-    return 5.0 + 0.03 * sampler.particles * sweeps
+_BINS = 50
+_BY_PARTICLES = ("aesmc", "iwae", "nasmc", "mcfo-smc", "mcfo-dreg")
+_LEAST_GAP = 1e-4
+"""The least NLL above the exact one that is drawn, on a logarithmic axis."""
 
 
 class LgssmOutcomes(LearningOutcomes):
@@ -137,13 +45,18 @@ class LgssmOutcomes(LearningOutcomes):
         **{f"steps_to_ess_{share:.2f}": Column(f"{share:.0%}", 0) for share in LEVELS},
         "seconds": Column("seconds", 0),
     }
+    curves: ClassVar = {
+        **{name: name for name in (*THETA, *PHI, "log_evidence_per_step", "ess", "grad_norm_theta", "grad_norm_phi")},
+        "test_nll_per_step": "validation_nll_per_step",
+        "test_ess": "validation_ess",
+        "exact_nll_per_step": "exact_nll_per_step",
+    }
 
-    def __init__(self, results: dict[str, Runs], size: Preset, prepared: Prepared):
-        super().__init__(results, size)
-        self.optimum, self.ideal, self.watched = prepared.problem.optimum, prepared.ideal, prepared.watched
+    def __init__(self, size: Preset, problem: Problem, results: Mapping[str, Sequence[Run]]):
+        super().__init__(size, problem, results)
+        self.optimum, self.ideal, self.watched = problem.optimum, problem.ideal, problem.ideal_watched
         ideal = {name: getattr(self.ideal, name) for name in ("ess", "nll_per_step", "exact_nll_per_step")}
-        self.exact: dict[str, Any] = {**self.optimum, **ideal}
-        self.targets = self.exact
+        self.targets: dict[str, Any] = {**self.optimum, **ideal}
 
     def steps_to(self, cell: Cell, share: float) -> float:
         """The first evaluation at which the effective sample size, its mean over the seeds, is at least that share of
@@ -154,7 +67,7 @@ class LgssmOutcomes(LearningOutcomes):
 
     def worst(self, cell: Cell, metrics: tuple[str, ...]) -> float:
         """The largest distance from the optimum over the seeds."""
-        exact = {**self.exact, "nll_per_step": self.ideal.exact_nll_per_step}
+        exact = {**self.targets, "nll_per_step": self.ideal.exact_nll_per_step}
         return max(float(np.max(np.abs(self.of(cell, name).values - exact[name]))) for name in metrics)
 
     def arrived(self, cell: Cell) -> bool:
@@ -163,57 +76,40 @@ class LgssmOutcomes(LearningOutcomes):
         good = self.of(cell, "ess").values.min() >= LEVELS[0] * self.size.evaluation_particles
         return bool(self.worst(cell, _JUDGED) <= NEAR and likely and good)
 
-    def files(self) -> Any:
-        return {
-            "results.csv": (LearningRow._fields, [*self._rows(), *self._reference_rows()]),
-            "summary.csv": (SummaryRow._fields, [row for _, row in self.summary_rows()]),
-        }
-
-    def _rows(self) -> Iterator[LearningRow]:
-        """The curves, thinned in the middle; and, as `averaged_...` at the last step, what the parameters averaged over
-        the last tenth give on all test series."""
+    def rows(self) -> Iterator[LearningRow]:
+        """The curves, thinned in the middle; as `averaged_...` at the last step, what the parameters averaged over the
+        last tenth give on all test series; and the exact values beside both."""
         for cell in self.cells:
             runs = self.at(cell)
             last = max(line["step"] for line in runs[0].lines)
-            for row in curve_rows(runs, _CURVES):
+            for row in self.curve_rows(runs):
                 if not (_FINE < row.step <= 0.9 * last and row.step % _COARSE):
                     yield row
             for metric in runs[0].numbers:
                 for run in runs:
                     value = float(run.numbers[metric][0])
                     yield LearningRow(run.method, run.particles, run.seed, last, f"averaged_{metric}", value)
-
-    def _reference_rows(self) -> list[LearningRow]:
-        """The exact values beside the curves (on the watched series) and beside the averages (on all)."""
-        values: dict[str, Any] = {
+        exact: dict[str, Any] = {
             **self.optimum,
             "test_ess": self.watched.ess,
             "exact_nll_per_step": self.watched.exact_nll_per_step,
             "averaged_ess": self.ideal.ess,
             "averaged_exact_nll_per_step": self.ideal.exact_nll_per_step,
         }
-        return [
-            LearningRow("exact", self.size.evaluation_particles, 0, 0, name, value) for name, value in values.items()
-        ]
+        for metric, value in exact.items():
+            yield LearningRow("exact", self.size.evaluation_particles, 0, 0, metric, value)
 
     def extras(self, cell: Cell) -> dict[str, float]:
         reached = {f"steps_to_ess_{share:.2f}": self.steps_to(cell, share) for share in LEVELS}
         return {**reached, "seconds": sum(run.seconds for run in self.at(cell))}
 
-    def references(self) -> list[tuple[str, SummaryRow]]:
-        return [
-            ("", SummaryRow("exact", self.size.evaluation_particles, *number, math.nan, 0))
-            for number in self.exact.items()
-        ]
+    def references(self) -> list[SummaryRow]:
+        return [SummaryRow("exact", self.size.evaluation_particles, *number) for number in self.targets.items()]
 
     def claims(self) -> list[Claim]:
         main = self.size.main
         where: dict[str, Any] = {"setting": f"K = {main}"}
         have = {method: ("", method, main) for _, method, count in self.cells if count == main}
-
-        def pair(one: str, other: str, metric: str) -> list[Outcome]:
-            return [self.of(have[method], metric) for method in (one, other)]
-
         found = []
         test = f"theta, phi_3, phi_4 within {NEAR}, NLL {NEAR_NLL}, ESS {LEVELS[0]:.0%}"
         for method, wanted in (("mcfo-smc", True), ("nasmc", True), ("aesmc", False)):
@@ -221,18 +117,17 @@ class LgssmOutcomes(LearningOutcomes):
                 text = f"{method} {'converges to' if wanted else 'does not reach'} the exact optimum"
                 worst = self.worst(have[method], _JUDGED)
                 found.append(stated(text, self.arrived(have[method]) == wanted, worst, test, **where))
-        for method in ("mcfo-smc", "nasmc"):
-            for other in ("aesmc", "iwae", "bootstrap"):
-                if have.keys() >= {method, other}:
-                    text = f"ESS of {method} above {other}'s"
-                    found.append(compared(text, *pair(method, other, "ess"), **where))
+        for method, other in product(("mcfo-smc", "nasmc"), ("aesmc", "iwae", "bootstrap")):
+            if have.keys() >= {method, other}:
+                text = f"ESS of {method} above {other}'s"
+                found.append(self.compare(text, have[method], have[other], "ess", **where))
         for method in ("iwae", "bootstrap"):
             if method in have:
                 off, test = self.worst(have[method], THETA), f"a seed more than {NEAR} off"
                 found.append(stated(f"{method} fails to reach theta", off > NEAR, off, test, **where))
         if have.keys() >= {"aesmc", "mcfo-smc"}:
-            one, other = pair("aesmc", "mcfo-smc", "exact_nll_per_step")
-            found.append(at_most("NLL of aesmc like mcfo-smc's", abs(one.mean - other.mean), NEAR_NLL, **where))
+            one, other = (self.of(have[name], "exact_nll_per_step").mean for name in ("aesmc", "mcfo-smc"))
+            found.append(at_most("NLL of aesmc like mcfo-smc's", abs(one - other), NEAR_NLL, **where))
         for method, source in (("nasmc", "paper"), ("mcfo-dreg", "ours")):
             for share in LEVELS if have.keys() >= {method, "mcfo-smc"} else ():
                 found.append(self._sooner(have[method], have["mcfo-smc"], share, source=source, **where))
@@ -284,7 +179,59 @@ class LgssmOutcomes(LearningOutcomes):
         ]
 
     def figures(self, folder: Path) -> list[Figure]:
-        return draw_figures(folder, self.runs, self.optimum, self.watched, self.size)
+        size = self.size
+        pimh = [run for run in self.runs if run.method.startswith("mcfo-pimh")]
+        main = [run for run in self.runs if run.particles == size.main and not run.method.startswith("mcfo-pimh")]
+        found = [
+            draw_charts(
+                folder / "learning.png", self.learning_charts(main),
+                f"The paper's figure 2: learning with K = {size.main}. Lines: mean over the seeds; bands: their range. "
+                "Steps are averaged over bins.", columns=2, width=9.0, height=2.9,
+            ),
+            draw_charts(
+                folder / "parameters.png", self.parameter_charts(main, (*THETA, *PHI)),
+                "The paper's figure 7: theta and phi during the same runs. Dashed: the exact optimum.", columns=4,
+            ),
+        ]  # fmt: skip
+        if len(size.particles) > 1:
+            charts = []
+            for count in size.particles:
+                chosen = [run for run in self.runs if run.particles == count and run.method in _BY_PARTICLES]
+                charts += self.parameter_charts(chosen, (*THETA, "phi_3", "phi_4"), f", K = {count}")
+            caption = "The paper's figure 8: the same for each number of particles."
+            found.append(draw_charts(folder / "particles.png", charts, caption, columns=4))
+        if pimh:
+            count = size.pimh_particles
+            both = [*self.at(("", "mcfo-smc", count)), *pimh]
+            charts = self.parameter_charts(both, (*THETA, "phi_1", "phi_3", "phi_4"))
+            caption = f"The paper's figure 9: MCFO-SMC and MCFO-PIMH, K = {count}, by the number of sweeps."
+            found.append(draw_charts(folder / "pimh.png", charts, caption, columns=3))
+        return found
+
+    def learning_charts(self, runs: list[Run]) -> list[Chart]:
+        """NLL, norms of the gradient and ESS of the runs with the K of the claims."""
+        assert self.watched.ess is not None  # it was evaluated by particles
+        gap = _lines(runs, "exact_nll_per_step", self.watched.exact_nll_per_step)
+        return [
+            Chart("exact NLL per step on test data, above that of the truth", gap, log="xy"),
+            Chart("norm of the gradient by theta", _lines(runs, "grad_norm_theta"), log="xy"),
+            Chart("norm of the gradient by phi", _lines(runs, "grad_norm_phi"), log="xy"),
+            Chart(
+                f"effective sample size of {self.size.main} on test data", _lines(runs, "validation_ess"), log="x",
+                levels={"exact optimum": self.watched.ess}, y_range=(0, 1.03 * self.size.main),
+            ),
+        ]  # fmt: skip
+
+    def parameter_charts(self, runs: list[Run], names: tuple[str, ...], label: str = "") -> list[Chart]:
+        """A panel for each parameter, in a window that no method which runs away decides."""
+        charts = []
+        for name in names:
+            best = self.optimum[name]
+            starts = [abs(float(values[0]) - best) for run in runs if len(values := run.curve(name)[1])]
+            reach = 1.3 * max([*starts, 0.05])
+            options = {"levels": {"exact optimum": best}, "y_range": (best - reach, best + reach), "formula": True}
+            charts.append(Chart(rf"$\{name}${label}", _lines(runs, name), log="x", **options))
+        return charts
 
     def warnings(self) -> list[str]:
         collapsed = list(dict.fromkeys(run.method for run in self.runs if run.details))
@@ -311,6 +258,75 @@ class LgssmOutcomes(LearningOutcomes):
             "learning, reaches that share of K. Bold: the nearest to the exact optimum, which is the last row."
         )
         return [self.method_table(caption)]
+
+
+def _lines(runs: Sequence[Run], metric: str, above: float | None = None) -> list[Line]:
+    """The curves of all methods; where `above` is given, how far they lie above it."""
+
+    def binned(steps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Means over bins of equal width on a logarithmic axis: late steps would otherwise crowd each other."""
+        shown = values if above is None else np.maximum(values - above, _LEAST_GAP)
+        bins = np.digitize(steps, np.geomspace(steps[0], steps[-1], _BINS))
+        means = [np.mean(shown[:, bins == index], axis=1) for index in np.unique(bins)]
+        return np.array([np.mean(steps[bins == index]) for index in np.unique(bins)]), np.stack(means, axis=1)
+
+    return seed_lines(runs, metric, binned)
+
+
+class Lgssm(Study):
+    """Learning a scalar linear Gaussian model and its affine proposal."""
+
+    name = "lgssm"
+    title = "Learning linear Gaussian models"
+    presets: ClassVar = {
+        "quick": Preset(),
+        "paper": Preset(particles=(10, 100, 1000), sweeps=(1, 5, 10), steps=5000, watched=200),
+    }
+    outcomes = LgssmOutcomes
+
+    def settings(self) -> dict[str, Any]:
+        start = {"theta": paper.START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0}
+        known = {"truth": paper.TRUTH, "start": start, "emission_variance": paper.EMISSION_VARIANCE}
+        return {**known, "fixed": paper.FIXED, "optimizer": "adam"}
+
+    def prepare(self) -> Problem:
+        return build_problem(self.size, self.seed)
+
+    def jobs(self, problem: Problem) -> dict[str, Job]:
+        return {
+            f"{method}-{particles}": self.job(problem, method, objective)
+            for (method, particles), objective in self.size.objectives().items()
+        }
+
+    def job(self, problem: Problem, method: str, objective: Objective, devices: int | None = 1) -> Job:
+        """One method, all seeds in one program, and what it learned, evaluated on all test series."""
+        size, learns_proposal = self.size, objective.phi is not None
+        cell = "", method, objective.theta.sampler.particles
+
+        def watch(model: Any, proposal: Any) -> dict[str, Any]:
+            return {**parameters(model, proposal), "exact_nll_per_step": exact_nll_per_step(model, problem.watched)}
+
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], int]:
+            tested = evaluated(one.model, one.proposal, problem.test, size, self.seed)
+            found = {
+                **parameters(one.model, one.proposal),
+                "ess": tested.ess,
+                "nll_per_step": tested.nll_per_step,
+                "exact_nll_per_step": math.nan if tested.exact_nll_per_step is None else tested.exact_nll_per_step,
+                "skipped": one.skipped,
+            }
+            return found, tested.collapsed
+
+        proposal = problem.proposal if learns_proposal else Bootstrap()
+        fixed = tuple(name for name in paper.FIXED if learns_proposal or name.startswith("model"))
+        # To start takes as long as so many particles.
+        return learning(
+            500 + cost(objective), cell, lambda: (problem.model, proposal, fixed), problem.train,
+            numbers=numbers, objective=objective, validation=problem.watched, watch=watch, steps=size.steps,
+            batch=size.batch, seeds=size.seeds, learning_rate=size.learning_rate, log_every=size.log_every,
+            evaluate_every=size.log_every, evaluation_particles=size.evaluation_particles, select="average",
+            devices=devices,
+        )  # fmt: skip
 
 
 STUDY = Lgssm

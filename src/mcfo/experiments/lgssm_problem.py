@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -10,13 +9,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcfo.experiments.runs import METHODS
+from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.models.base import simulate
 from mcfo.models.linear_gaussian import LinearGaussian
-from mcfo.objectives.named import aesmc, bootstrap, iwae, mcfo, nasmc
+from mcfo.objectives.named import mcfo
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
 from mcfo.proposals.gaussian import AffineGaussian
 from mcfo.series import Series
+from mcfo.types import Key
 
 THETA = ("theta_1", "theta_2")
 PHI = ("phi_1", "phi_2", "phi_3", "phi_4", "phi_5")
@@ -28,25 +30,8 @@ FIXED = (
     *("proposal.initial_noise", "proposal.noise"),
 )
 """Only theta_1, theta_2 and the five phi are learned; the variances of the proposal stand at their optimum."""
-SETTINGS = {
-    "truth": TRUTH,
-    "start": {"theta": START, "phi_1": 1.0, "phi_4": 1.0, "others": 0.0},
-    "emission_variance": EMISSION_VARIANCE,
-    "fixed": FIXED,
-    "optimizer": "adam",
-}
-"""What determines the results besides size and seed."""
-
-METHODS: dict[str, Callable[[int], Objective]] = {
-    "bootstrap": bootstrap,
-    "iwae": iwae,
-    "aesmc": aesmc,
-    "nasmc": nasmc,
-    "mcfo-smc": mcfo,
-    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
-    "mcfo-fisher": lambda particles: mcfo(particles, theta="fisher"),
-}
-"""Those that are run with every K; besides them MCFO-PIMH."""
+_COMPARED = ("bootstrap", "iwae", "aesmc", "nasmc", "mcfo-smc", "mcfo-dreg", "mcfo-fisher")
+"""The methods that are run with every K; besides them MCFO-PIMH."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +64,7 @@ class Preset:
 
     def objectives(self) -> dict[tuple[str, int], Objective]:
         """The objective of each method and K."""
-        found = {(name, count): build(count) for count in self.particles for name, build in METHODS.items()}
+        found = {(name, count): METHODS[name](count) for count in self.particles for name in _COMPARED}
         for sweeps in self.sweeps:
             found[f"mcfo-pimh-{sweeps}", self.pimh_particles] = mcfo(self.pimh_particles, sweeps=sweeps)
         return found
@@ -89,7 +74,8 @@ class Problem(NamedTuple):
     """Data, the model that made them, and the start.
 
     - `test`: held out; `watched`: its first series, on which the runs are followed.
-    - `optimum`: theta and phi where learning should end.
+    - `optimum`: theta and phi where learning should end; `ideal`, `ideal_watched`: its evaluation on all test series
+      and on the watched ones.
     """
 
     train: Series
@@ -99,19 +85,30 @@ class Problem(NamedTuple):
     model: LinearGaussian
     proposal: AffineGaussian
     optimum: dict[str, float]
+    ideal: Evaluation
+    ideal_watched: Evaluation
 
 
-def build_problem(*, series: int, test_series: int, watched: int, steps: int, seed: int) -> Problem:
+def build_problem(size: Preset, seed: int) -> Problem:
     """Simulate the data. The proposal starts by taking each observation for the latent: phi_1 = phi_4 = 1."""
     truth = LinearGaussian.scalar(*TRUTH, emission_variance=EMISSION_VARIANCE)
     best = AffineGaussian.optimal(truth)
-    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x6C67), series + test_series)
-    observations = jax.vmap(lambda key: simulate(truth, steps, key=key)[1])(keys)
-    test = _batch(observations[series:], first=series)
+    keys = jax.random.split(jax.random.fold_in(jax.random.key(seed), 0x6C67), size.series + size.test_series)
+
+    def simulated(key: Key, series_id: jax.Array) -> Series:
+        _, observations = simulate(truth, size.length, key=key)
+        return Series(observations, None, None, None, series_id, jnp.zeros((), jnp.int32))
+
+    batch = jax.vmap(simulated)(keys, jnp.arange(len(keys), dtype=jnp.int32))
+
+    def part(start: int, end: int) -> Series:
+        return jax.tree.map(lambda array: array[start:end], batch)
+
+    test, watched = part(size.series, len(keys)), part(size.series, size.series + size.watched)
     return Problem(
-        train=_batch(observations[:series], first=0),
+        train=part(0, size.series),
         test=test,
-        watched=jax.tree.map(lambda array: array[:watched], test),
+        watched=watched,
         truth=truth,
         model=LinearGaussian.scalar(*START, emission_variance=EMISSION_VARIANCE),
         proposal=AffineGaussian(
@@ -124,7 +121,15 @@ def build_problem(*, series: int, test_series: int, watched: int, steps: int, se
             covariance=np.asarray(best.noise.matrix),
         ),
         optimum={name: float(value) for name, value in parameters(truth, best).items()},
+        ideal=evaluated(truth, best, test, size, seed),
+        ideal_watched=evaluated(truth, best, watched, size, seed),
     )
+
+
+def evaluated(model: Any, proposal: Any, series: Series, size: Preset, seed: int) -> Evaluation:
+    """All evaluations use the same random numbers."""
+    key = jax.random.fold_in(jax.random.key(seed), 1)
+    return evaluate(model, proposal, series, particles=size.evaluation_particles, key=key)
 
 
 def parameters(model: Any, proposal: Proposal) -> dict[str, Any]:
@@ -139,10 +144,3 @@ def parameters(model: Any, proposal: Proposal) -> dict[str, Any]:
             "phi_5": proposal.offset[0],
         }
     return found
-
-
-def _batch(observations: jax.Array, *, first: int) -> Series:
-    def one(values: jax.Array, number: jax.Array) -> Series:
-        return Series(values, None, None, None, number, jnp.zeros((), jnp.int32))
-
-    return jax.vmap(one)(observations, jnp.arange(first, first + len(observations), dtype=jnp.int32))

@@ -3,38 +3,27 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import jax
+import numpy as np
 
 from mcfo.catalogue.registry import build
-from mcfo.errors import InputError, nearest
-from mcfo.experiments.jobs import WORKERS, Job, Share
-from mcfo.experiments.music_problem import Problem, build_problem, find_folder
-from mcfo.experiments.outcomes import Claim, LearningRow, SummaryRow, at_most, compared
-from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Runs, curve_rows, draw_learning, learned
+from mcfo.data.music_files import find_music, read_music
+from mcfo.data.piano_rolls import Splits, transpose
+from mcfo.experiments.jobs import WORKERS, Job
+from mcfo.experiments.outcomes import Claim, SummaryRow, at_most
+from mcfo.experiments.runs import METHODS, SWEEPS, Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
 from mcfo.inference.evaluation import Evaluation, evaluate
 from mcfo.learning.devices import cores, use_every_core
-from mcfo.objectives.named import fivo, iwae, mcfo, nasmc
-from mcfo.objectives.objective import Objective
 from mcfo.reports.figures import Figure
 from mcfo.series import Series
-from mcfo.smc.pimh import PIMH
 
-SWEEPS = 5
-METHODS: dict[str, Callable[[int], Objective]] = {
-    "mcfo-smc": mcfo,
-    "mcfo-pimh": lambda particles: mcfo(particles, sweeps=SWEEPS),
-    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
-    "fivo": fivo,
-    "iwae": iwae,
-    "nasmc": nasmc,
-}
-"""The paper's methods, and ours: DReG for phi."""
 PAPER = {
     ("mcfo-smc", 10): {"nottingham": 2.23, "jsb": 3.87, "musedata": 3.79, "piano-midi": 6.24},
     ("mcfo-smc", 20): {"nottingham": 2.14, "jsb": 3.69, "musedata": 3.65, "piano-midi": 6.11},
@@ -44,10 +33,57 @@ PAPER = {
     ("iwae", 10): {"nottingham": 2.50, "jsb": 5.43, "musedata": 6.28, "piano-midi": 6.54},
 }
 """NLL per step in the paper's table 3; FIVO and IWAE as their authors trained them."""
+_FOLDERS = (Path("data/polyphonic"), Path("../shared/data/polyphonic"))
+"""Where the data sets are looked for."""
 _LOG_EVERY = 20
 _TRAINING_PIECES = 50
 """Pieces of the training split on which a run is evaluated in the end, to see what it has by heart."""
-_FOLLOWED = ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
+
+
+class Problem(NamedTuple):
+    """Piano-rolls of one data set."""
+
+    train: list[Series]
+    valid: list[Series]
+    test: list[Series]
+    rolls: Splits
+
+    def baselines(self) -> dict[str, float]:
+        """The NLL per step on the test split without latents: each key as often as in the training split, and each
+        key given whether it sounded a step before."""
+        train, test = self.rolls["train"], self.rolls["test"]
+        total = sum(map(len, test))
+        frequency = _share(np.sum([roll.sum(0) for roll in train], axis=0), sum(map(len, train)))
+        static = -sum(_log_mass(roll, frequency).sum() for roll in test) / total
+        before = np.concatenate([roll[:-1] for roll in train])
+        after = np.concatenate([roll[1:] for roll in train])
+        held = [_share((after * (before == value)).sum(0), (before == value).sum(0)) for value in (0, 1)]
+        chained = 0.0
+        for roll in test:
+            chained -= _log_mass(roll[:1], frequency).sum()
+            chained -= _log_mass(roll[1:], np.where(roll[:-1], held[1], held[0])).sum()
+        return {"note frequencies": float(static), "each key a Markov chain": float(chained / total)}
+
+
+def build_problem(file: Path, *, transposed: int) -> Problem:
+    """A data set; transpositions that leave the piano are left out."""
+    rolls = read_music(file)
+    shifts = range(-transposed, transposed + 1)
+    train = [shifted for roll in rolls["train"] for shift in shifts if (shifted := transpose(roll, shift)) is not None]
+    train, valid, test = (
+        [Series.from_values(roll, series_id=number) for number, roll in enumerate(split)]
+        for split in (train, rolls["valid"], rolls["test"])
+    )
+    return Problem(train, valid, test, rolls)
+
+
+def _share(count: np.ndarray, of: np.ndarray | int) -> np.ndarray:
+    """Counts begin with half an observation of either kind."""
+    return (count + 0.5) / (of + 1.0)
+
+
+def _log_mass(roll: np.ndarray, probability: np.ndarray) -> np.ndarray:
+    return np.where(roll, np.log(probability), np.log1p(-probability))
 
 
 class Course(NamedTuple):
@@ -69,15 +105,6 @@ class Course(NamedTuple):
     evaluations: int = 20
 
 
-class Learner(NamedTuple):
-    """One run: a data set, a method, a K and a seed."""
-
-    data: str
-    method: str
-    particles: int
-    seed: int
-
-
 @dataclass(frozen=True)
 class Preset:
     """The size of the experiment.
@@ -95,27 +122,9 @@ class Preset:
     test_particles: int = 500
     test_runs: int = 5
 
-    def __post_init__(self):
-        for method in self.methods:
-            if method not in METHODS:
-                raise InputError(f"There is no method {method!r}. {nearest(method, METHODS)}")
-
-    def learners(self) -> list[Learner]:
-        """All runs."""
-        return [
-            Learner(data, method, particles, seed)
-            for data, _ in self.courses
-            for seed in self.seeds
-            for particles in self.particles
-            for method in self.methods
-        ]
-
-
-def cost(objective: Objective, course: Course, mean_length: float) -> float:
-    """How long a run takes, about."""
-    sampler = objective.theta.sampler
-    passes = sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3
-    return course.steps * course.batch * mean_length * sampler.particles * passes
+    def learners(self) -> list[tuple[str, int, int, str]]:
+        """Data set, seed, K and method of each run."""
+        return list(product(dict(self.courses), self.seeds, self.particles, self.methods))
 
 
 _JSB = Course(steps=1200, batch=16, rate=2e-3)
@@ -132,88 +141,11 @@ PRESETS = {
     ),
     "paper": Preset(
         (("jsb", _JSB_DECAYED), ("nottingham", _NOTTINGHAM), ("musedata", _MUSEDATA), ("piano-midi", _PIANO_MIDI)),
-        methods=tuple(METHODS),
+        methods=("mcfo-smc", "mcfo-pimh", "mcfo-dreg", "fivo", "iwae", "nasmc"),
         particles=(10, 20),
         test_runs=10,
     ),
 }
-
-
-class Music(Study):
-    """Variational recurrent networks of piano-rolls."""
-
-    name = "music"
-    title = "Polyphonic music: variational recurrent networks"
-    presets: ClassVar = PRESETS
-    reads_files = True
-
-    @property
-    def devices(self) -> int:
-        """One run is shared by all cores; of several, each core has one."""
-        return cores() if len(self.size.learners()) == 1 else 1
-
-    @property
-    def workers(self) -> int:
-        return 1 if self.devices > 1 else WORKERS
-
-    def settings(self) -> dict[str, Any]:
-        courses = {name: course._asdict() for name, course in self.size.courses}
-        optimizer = "adam, or adamw where weights decay"
-        return {"courses": courses, "sweeps": SWEEPS, "optimizer": optimizer, "devices": self.devices}
-
-    def prepare(self) -> dict[str, Problem]:
-        folder = find_folder(self.data, [name for name, _ in self.size.courses])
-        if self.devices > 1:
-            use_every_core(self.devices)
-        return {name: build_problem(folder, name, transposed=course.transposed) for name, course in self.size.courses}
-
-    def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
-        courses = dict(self.size.courses)
-        learners = self.size.learners()
-        return {"-".join(map(str, one)): self._job(one, courses[one.data], problem[one.data]) for one in learners}
-
-    def _job(self, learner: Learner, course: Course, problem: Problem) -> Job:
-        """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
-        objective, size = METHODS[learner.method](learner.particles), self.size
-        key = jax.random.fold_in(jax.random.key(self.seed), 1)
-
-        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], None]:
-            def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
-                return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
-
-            keys = [jax.random.fold_in(key, number) for number in range(size.test_runs)]
-            tests = [on(problem.test, size.test_particles, each) for each in keys]
-            known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
-            found = {
-                "test_nll": [test.nll_per_step for test in tests],
-                "test_nll_few": on(problem.test, learner.particles, key).nll_per_step,
-                "valid_nll": one.evaluation.nll_per_step,
-                "train_nll": on(known, size.test_particles, key).nll_per_step,
-                "test_ess": [test.ess for test in tests],
-                "best_step": one.best_step or course.steps,
-                "skipped": one.skipped,
-                "minutes": fitted.seconds / 60,
-            }
-            return found, None
-
-        def work(path: Path, share: Share) -> Runs:
-            start = build("vrnn", problem.train, {"network_seed": learner.seed})
-            log_every = min(_LOG_EVERY, course.steps)
-            return learned(
-                (learner.data, learner.method, learner.particles), path, share, start.model, start.proposal,
-                problem.train, numbers=numbers, objective=objective, validation=problem.valid, checkpoint_seconds=60.0,
-                steps=course.steps, batch=course.batch, seeds=(learner.seed,),
-                optimizer="adamw" if course.decay else "adam",
-                optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
-                schedule="cosine", fixed=start.fixed, log_every=log_every,
-                evaluate_every=max(log_every, course.steps // course.evaluations),
-                evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
-            )  # fmt: skip
-
-        return Job(cost(objective, course, problem.mean_length), work)
-
-    def outcomes(self, problem: dict[str, Problem], results: dict[str, Runs]) -> MusicOutcomes:
-        return MusicOutcomes(results, self.size, {name: one.baselines() for name, one in problem.items()})
 
 
 class MusicOutcomes(LearningOutcomes):
@@ -230,31 +162,20 @@ class MusicOutcomes(LearningOutcomes):
         "best_step": Column("best step", 0),
         "minutes": Column("minutes", 1),
     }
+    curves: ClassVar = {
+        name: name for name in ("log_evidence_per_step", "ess", "validation_nll_per_step", "validation_ess")
+    }
 
-    def __init__(self, results: dict[str, Runs], size: Preset, baselines: dict[str, dict[str, float]]):
-        super().__init__(results, size)
-        self.baselines = baselines
+    def __init__(self, size: Preset, problem: Mapping[str, Problem], results: Mapping[str, Sequence[Run]]):
+        super().__init__(size, problem, results)
+        self.baselines = {name: one.baselines() for name, one in problem.items()}
 
-    def references(self) -> list[tuple[str, SummaryRow]]:
+    def references(self) -> list[SummaryRow]:
         return [
-            (data, SummaryRow(name, 0, "test_nll", value, math.nan, 0))
+            SummaryRow(name, 0, "test_nll", value, data=data)
             for data, known in self.baselines.items()
             for name, value in known.items()
         ]
-
-    def files(self) -> Any:
-        rows = []
-        for run in self.runs:
-            rows += [(*row, run.data) for row in curve_rows([run], {name: name for name in _FOLLOWED})]
-            about = (run.method, run.particles, run.seed, int(run.numbers["best_step"][0]))
-            for metric, values in run.numbers.items():
-                rows += [(*about, metric, float(value), run.data) for value in values]
-        rows += [(row.method, 0, 0, 0, row.metric, row.mean, data) for data, row in self.references()]
-        summary = [(*row, data) for data, row in self.summary_rows()]
-        return {
-            "results.csv": ((*LearningRow._fields, "data"), rows),
-            "summary.csv": ((*SummaryRow._fields, "data"), summary),
-        }
 
     def claims(self) -> list[Claim]:
         found = []
@@ -271,12 +192,13 @@ class MusicOutcomes(LearningOutcomes):
             found += self._best(data)
         return found
 
+    def in_paper(self, cell: Cell, metric: str) -> float:
+        return PAPER.get(cell[1:], {}).get(cell[0], math.nan)
+
     def _below(self, one: Cell, other: Cell, text: str) -> Claim:
-        numbers = [self.of(cell, "test_nll") for cell in (one, other)]
-        paper = [PAPER.get(cell[1:], {}).get(cell[0], math.nan) for cell in (one, other)]
         in_paper = {one[1], other[1]} <= {method for method, _ in PAPER}
         options = {"setting": f"{one[0]}, K = {one[2]}", "source": "paper" if in_paper else "ours"}
-        return compared(f"test NLL of {text}", *numbers, wanted=-1, paper=paper[0] - paper[1], **options)
+        return self.compare(f"test NLL of {text}", one, other, "test_nll", wanted=-1, **options)
 
     def _best(self, data: str) -> list[Claim]:
         """The level itself: the best method beside the paper's best and beside a model without latents."""
@@ -295,16 +217,13 @@ class MusicOutcomes(LearningOutcomes):
             "validation_nll_per_step": "validation: NLL",
             "validation_ess": "validation: ESS",
         }
-
-        def levels(data: str, metric: str) -> dict[str, float]:
-            return self.baselines[data] if metric == "validation_nll_per_step" else {}
-
-        path = draw_learning(folder / "curves.png", self.runs, metrics, levels, rings="validation_nll_per_step")
+        levels = {(data, "validation_nll_per_step"): known for data, known in self.baselines.items()}
         caption = (
             "Learning. Rings: the best of each run, by the validation split. Where the left panel rises on while the "
             "NLL of the middle one rises too, pieces are learned by heart."
         )
-        return [Figure(path, caption)]
+        path = folder / "curves.png"
+        return [draw_learning(path, self.runs, metrics, levels, caption, rings="validation_nll_per_step")]
 
     def text(self) -> list[str]:
         size = self.size
@@ -331,6 +250,82 @@ class MusicOutcomes(LearningOutcomes):
         )
         paper = {cell: f"{PAPER[cell[1:]][cell[0]]:.2f}" for cell in self.cells if cell[0] in PAPER.get(cell[1:], {})}
         return [self.method_table(caption, paper)]
+
+
+class Music(Study):
+    """Variational recurrent networks of piano-rolls."""
+
+    name = "music"
+    title = "Polyphonic music: variational recurrent networks"
+    presets: ClassVar = PRESETS
+    outcomes = MusicOutcomes
+    reads_files = True
+
+    @property
+    def devices(self) -> int:
+        """One run is shared by all cores; of several, each core has one."""
+        return cores() if len(self.size.learners()) == 1 else 1
+
+    @property
+    def workers(self) -> int:
+        return 1 if self.devices > 1 else WORKERS
+
+    def settings(self) -> dict[str, Any]:
+        courses = {name: course._asdict() for name, course in self.size.courses}
+        optimizer = "adam, or adamw where weights decay"
+        return {"courses": courses, "sweeps": SWEEPS, "optimizer": optimizer, "devices": self.devices}
+
+    def prepare(self) -> dict[str, Problem]:
+        courses = dict(self.size.courses)
+        files = find_music(_FOLDERS if self.data is None else (self.data,), list(courses))
+        if self.devices > 1:
+            use_every_core(self.devices)
+        return {name: build_problem(files[name], transposed=course.transposed) for name, course in courses.items()}
+
+    def jobs(self, problem: dict[str, Problem]) -> dict[str, Job]:
+        return {
+            f"{data}-{method}-{particles}-{seed}": self._job((data, method, particles), seed, problem[data])
+            for data, seed, particles, method in self.size.learners()
+        }
+
+    def _job(self, cell: Cell, seed: int, problem: Problem) -> Job:
+        """One run, and its best parameters by the validation split on the test split, with the same keys as others."""
+        data, method, particles = cell
+        size, course, objective = self.size, dict(self.size.courses)[data], METHODS[method](particles)
+        key = jax.random.fold_in(jax.random.key(self.seed), 1)
+
+        def numbers(one: Any, fitted: Any) -> tuple[dict[str, Any], None]:
+            def on(pieces: list[Series], particles: int, key: Any) -> Evaluation:
+                return evaluate(one.model, one.proposal, pieces, particles=particles, predictions=False, key=key)
+
+            keys = [jax.random.fold_in(key, number) for number in range(size.test_runs)]
+            tests = [on(problem.test, size.test_particles, each) for each in keys]
+            known = problem.train[:: max(1, len(problem.train) // _TRAINING_PIECES)]
+            found = {
+                "test_nll": [test.nll_per_step for test in tests],
+                "test_nll_few": on(problem.test, particles, key).nll_per_step,
+                "valid_nll": one.evaluation.nll_per_step,
+                "train_nll": on(known, size.test_particles, key).nll_per_step,
+                "test_ess": [test.ess for test in tests],
+                "best_step": one.best_step or course.steps,
+                "skipped": one.skipped,
+                "minutes": fitted.seconds / 60,
+            }
+            return found, None
+
+        def start() -> tuple[Any, Any, Any]:
+            built = build("vrnn", problem.train, {"network_seed": seed})
+            return built.model, built.proposal, built.fixed
+
+        log_every, length = min(_LOG_EVERY, course.steps), float(np.mean([one.steps for one in problem.train]))
+        return learning(
+            course.steps * course.batch * length * cost(objective), cell, start, problem.train,
+            numbers=numbers, objective=objective, validation=problem.valid, checkpoint_seconds=60.0,
+            steps=course.steps, batch=course.batch, seeds=(seed,), optimizer="adamw" if course.decay else "adam",
+            optimizer_options={"weight_decay": course.decay} if course.decay else {}, learning_rate=course.rate,
+            schedule="cosine", log_every=log_every, evaluate_every=max(log_every, course.steps // course.evaluations),
+            evaluation_particles=size.validation_particles, window=course.window, devices=self.devices,
+        )  # fmt: skip
 
 
 STUDY = Music

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.stats import ttest_ind
+import pandas as pd
+from scipy.stats import sem, ttest_ind
 
 from mcfo.files import write_atomically
 
@@ -32,11 +31,11 @@ class Row(NamedTuple):
     parameter: str
     quantity: str
     value: float
-    stderr: float
+    stderr: float = math.nan
 
 
 class LearningRow(NamedTuple):
-    """One number of a run, at a step."""
+    """One number of a run, at a step; `data` is empty where there is one data set."""
 
     method: str
     particles: int
@@ -44,17 +43,19 @@ class LearningRow(NamedTuple):
     step: int
     metric: str
     value: float
+    data: str = ""
 
 
 class SummaryRow(NamedTuple):
-    """One number of a method: mean and spread over the seeds."""
+    """One number of a method: mean and spread over the seeds; none where it was not learned, but is a reference."""
 
     method: str
     particles: int
     metric: str
     mean: float
-    std: float
-    seeds: int
+    std: float = math.nan
+    seeds: int = 0
+    data: str = ""
 
 
 class Claim(NamedTuple):
@@ -122,13 +123,7 @@ class Outcome(NamedTuple):
     @property
     def error(self) -> float:
         """The standard error of the mean over the seeds."""
-        count = len(self.by_seed)
-        return float(np.std(self.by_seed, ddof=1)) / math.sqrt(count) if count > 1 else math.nan
-
-    def text(self, digits: int = 2) -> str:
-        """Mean ± spread."""
-        spread = "" if math.isnan(self.spread) else f" ± {self.spread:.{digits}f}"
-        return f"{self.mean:.{digits}f}{spread}"
+        return float(sem(self.by_seed)) if len(self.by_seed) > 1 else math.nan
 
 
 def welch(one: Outcome, other: Outcome) -> float:
@@ -141,20 +136,12 @@ def welch(one: Outcome, other: Outcome) -> float:
     return float(np.asarray(ttest_ind(*seeds, equal_var=False))[1])
 
 
-def stated(
-    claim: str,
-    holds: bool | None,
-    ours: float,
-    test: str,
-    *,
-    setting: str = "",
-    source: str = "paper",
-    **numbers: float,
-) -> Claim:
-    """A claim that a test decides, or cannot decide (None). `numbers`: `paper`, `spread`."""
+def stated(claim: str, holds: bool | None, ours: float, test: str, **options: Any) -> Claim:
+    """A claim that a test decides, or cannot decide (None). `options`: the other fields of the claim; by default it is
+    the paper's."""
     verdict = OPEN if holds is None else HOLDS if holds else FAILS
-    paper, spread = numbers.get("paper", math.nan), numbers.get("spread", math.nan)
-    return Claim(claim, source, setting, paper, ours, spread, test, verdict)
+    options = {"source": "paper", "setting": "", "paper": math.nan, "spread": math.nan} | options
+    return Claim(claim=claim, ours=ours, test=test, verdict=verdict, **options)
 
 
 def compared(claim: str, one: Outcome, other: Outcome, *, wanted: int = 1, **options: Any) -> Claim:
@@ -193,20 +180,6 @@ def at_most(claim: str, value: float, limit: float, **options: Any) -> Claim:
 
 def write_table(path: Path, header: Iterable[str], rows: Iterable[Iterable[object]]) -> None:
     """Writes rows as CSV with a header; numbers in full precision, and nothing where a number is NaN."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(header)
-    for row in rows:
-        writer.writerow([_cell(value) for value in row])
-    write_atomically(path, text.getvalue().encode())
-
-
-def _cell(value: object) -> object:
-    if isinstance(value, float):
-        return "" if math.isnan(value) else repr(float(value))
-    return value
-
-
-def result_rows(rows: Iterable[Row]) -> tuple[tuple[str, ...], list[tuple[object, ...]]]:
-    """Header and rows of an experiment that samples; a standard error that is NaN is left empty, a value never is."""
-    return Row._fields, [(*row[:-2], repr(float(row.value)), float(row.stderr)) for row in rows]
+    # As objects: a whole number stays one also in a column with others.
+    table = pd.DataFrame(list(rows), columns=list(header), dtype=object)
+    write_atomically(path, table.to_csv(index=False, lineterminator="\n").encode())

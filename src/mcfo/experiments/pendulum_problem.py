@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import equinox as eqx
 import jax
@@ -13,7 +13,8 @@ import numpy as np
 from jaxtyping import Array, Float
 from scipy.special import ndtri
 
-from mcfo.data.pendulum_videos import NOISE, SIZE, View, expected_angles, simulate_pendulum
+from mcfo.data.pendulum_videos import NOISE, SIZE, View, angles_of, expected_angles, simulate_pendulum
+from mcfo.experiments.runs import SWEEPS
 from mcfo.inference.evaluation import evaluation_sampler, series_at_once
 from mcfo.models.base import Model
 from mcfo.objectives.named import aesmc, mcfo, nasmc
@@ -21,7 +22,6 @@ from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series, stack
 from mcfo.smc.noise import step_key
-from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import systematic_indices
 from mcfo.smc.step import Outcome
 from mcfo.smc.step_scan import step_scan
@@ -29,7 +29,6 @@ from mcfo.smc.trace import Record, State
 from mcfo.types import Key, Scalar
 
 PROPOSAL_PARTICLES = 10
-SWEEPS = 5
 FIRST_RATE = 1e-2
 PAPER_STEPS = 23_000
 """Iterations after which a rate of 1e-2 that falls by 0.998 every 10 of them has come to 1e-4."""
@@ -90,13 +89,6 @@ class Preset:
         """K and seed of the runs whose frames are drawn."""
         return self.particles[-1], self.seeds[0]
 
-    def settings(self) -> dict[str, Any]:
-        """What determines the results besides size and seed."""
-        rate = {"from": FIRST_RATE, "to": self.last_rate, "course": self.schedule, "of a layer": "by-width"}
-        view = {"half_extent": 1.1, "contrast": "full", "renderer": "capsule"}
-        particles = {"proposal_particles": PROPOSAL_PARTICLES, "sweeps": SWEEPS}
-        return {**particles, "optimizer": "adam", "learning_rate": rate, "view": view}
-
 
 PRESETS = {
     "quick": Preset(),
@@ -108,21 +100,12 @@ PRESETS = {
 }  # fmt: skip
 
 
-def cost(objective: Objective) -> float:
-    """How long an iteration takes, about: passes of all particles through the decoder."""
-    estimators = (objective.theta,) if objective.shares_run else (objective.theta, objective.phi)
-    samplers = [estimator.sampler for estimator in estimators if estimator is not None]
-    passes = [sampler.particles * (sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3) for sampler in samplers]
-    return float(sum(passes))
-
-
 DRAWS = 100
 """Particles, drawn from the weights, whose pictures are averaged for the predictive mean."""
 _TAG = 0x6672616D
-
-
 _QUANTILES = 32
 """Of the next angle, over which a frame is averaged."""
+Videos: TypeAlias = Float[Array, "videos frames pixels"]
 
 
 class Problem(NamedTuple):
@@ -135,7 +118,7 @@ class Problem(NamedTuple):
 
     train: list[Series]
     test: Series
-    gray: Float[Array, "videos frames pixels"]
+    gray: Videos
     angles: np.ndarray
     speeds: np.ndarray
     mean_frame: np.ndarray
@@ -161,22 +144,20 @@ class Problem(NamedTuple):
         }
 
 
-def build_problem(*, series: int, test_series: int, evaluated: int, steps: int, seed: int) -> Problem:
+def build_problem(size: Preset, seed: int) -> Problem:
     """The data set of `mcfo data pendulum` with the same seed, evaluated on every so-many-th test video."""
-    videos = simulate_pendulum(series + test_series, steps, seed=seed)
-    series_list = [
-        Series.from_values(video.reshape(steps, SIZE**2), series_id=number)
-        for number, video in enumerate(videos.observations)
-    ]
-    gray = videos.gray.reshape(-1, steps, SIZE**2) / 255
-    chosen = slice(series, series + evaluated * (test_series // evaluated), test_series // evaluated)
+    videos = simulate_pendulum(size.series + size.test_series, size.length, seed=seed)
+    seen, gray = (frames.reshape(-1, size.length, SIZE**2) for frames in (videos.observations, videos.gray / 255))
+    series_list = [Series.from_values(video, series_id=number) for number, video in enumerate(seen)]
+    every = size.test_series // size.evaluated
+    chosen = slice(size.series, size.series + size.evaluated * every, every)
     return Problem(
-        train=series_list[:series],
+        train=series_list[: size.series],
         test=stack(series_list[chosen]),
         gray=jnp.asarray(gray[chosen], jnp.float32),
         angles=videos.angles[chosen],
         speeds=videos.speeds[chosen],
-        mean_frame=gray[:series].mean((0, 1)),
+        mean_frame=gray[: size.series].mean((0, 1)),
     )
 
 
@@ -231,13 +212,7 @@ def follow_all(model: Model, proposal: Proposal, videos: Series, *, particles: i
 
 
 def scores(
-    model: Model,
-    proposal: Proposal,
-    videos: Series,
-    gray: Float[Array, "videos frames pixels"],
-    *,
-    particles: int,
-    key: Key,
+    model: Model, proposal: Proposal, videos: Series, gray: Videos, *, particles: int, key: Key
 ) -> dict[str, Scalar]:
     """Means over videos: `prediction`, the sum over t = 2..T of ‖picture at the predicted mean latent - gray‖; the same
     of the predictive mean, `prediction_by_mean`; `nll`, of a whole video; and `ess_at_test`, zero where it failed."""
@@ -245,29 +220,19 @@ def scores(
     def one(video_and_gray: Any) -> dict[str, Scalar]:
         video, gray = video_and_gray
         found = follow(model, proposal, video, particles=particles, key=key)
+
+        def distance(predicted: Array) -> Scalar:
+            return jnp.sum(jnp.sqrt(jnp.sum((predicted - gray[1:]) ** 2, axis=-1)))
+
         return {
-            "prediction": _distance(found.at_mean, gray[1:]),
-            "prediction_by_mean": _distance(found.mean, gray[1:]),
+            "prediction": distance(found.at_mean),
+            "prediction_by_mean": distance(found.mean),
             "nll": -jnp.sum(found.record.log_evidence),
             "ess_at_test": jnp.mean(jnp.where(found.record.finite, found.record.ess, 0.0)),
         }
 
     found = jax.lax.map(one, (videos, gray), batch_size=series_at_once(videos, particles))
     return jax.tree.map(jnp.mean, found)
-
-
-def _distance(predicted: Float[Array, "later pixels"], gray: Float[Array, "later pixels"]) -> Scalar:
-    return jnp.sum(jnp.sqrt(jnp.sum((predicted - gray) ** 2, axis=-1)))
-
-
-_CENTERS = (np.arange(SIZE) + 0.5) / SIZE * 2 - 1
-
-
-def angles_of(frames: np.ndarray) -> np.ndarray:
-    """The angle at which each frame, a row of pixels, shows the rod: that of its center of mass."""
-    frames = np.asarray(frames, np.float64).reshape(*frames.shape[:-1], SIZE, SIZE)
-    across, down = (frames @ _CENTERS).sum(-1), (_CENTERS @ frames).sum(-1)
-    return np.arctan2(-across, -down)
 
 
 def motion_foreseen(predicted: np.ndarray, angles: np.ndarray, speeds: np.ndarray) -> float:

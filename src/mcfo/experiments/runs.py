@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import abc
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 
-from mcfo.experiments.outcomes import LearningRow, Outcome, SummaryRow
+from mcfo.experiments.jobs import Job
+from mcfo.experiments.outcomes import Claim, LearningRow, Outcome, SummaryRow, compared
 from mcfo.experiments.study import Outcomes, TextTable
 from mcfo.learning.fit import fit
 from mcfo.learning.progress import Listener
 from mcfo.learning.results import Fitted, SeedFit
-from mcfo.reports.figures import Chart, Line, draw_charts
+from mcfo.models.base import Model
+from mcfo.objectives.named import aesmc, bootstrap, fivo, iwae, mcfo, nasmc
+from mcfo.objectives.objective import Objective
+from mcfo.proposals.base import Proposal
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts
+from mcfo.smc.pimh import PIMH
 
 COLORS = {
     "bootstrap": "#7f7f7f", "elbo": "#bcbd22", "iwae": "#e69f00", "fivo": "#d55e00", "aesmc": "#d62728",
@@ -25,7 +33,19 @@ COLORS = {
 }  # fmt: skip
 """A method has one color in all experiments."""
 _SPARE = ("#56b4e9", "#c49c00", "#7f3b08", "#40004b")
-
+SWEEPS = 5
+METHODS: dict[str, Callable[[int], Objective]] = {
+    "bootstrap": bootstrap,
+    "iwae": iwae,
+    "fivo": fivo,
+    "aesmc": aesmc,
+    "nasmc": nasmc,
+    "mcfo-smc": mcfo,
+    "mcfo-pimh": lambda particles: mcfo(particles, sweeps=SWEEPS),
+    "mcfo-dreg": lambda particles: mcfo(particles, phi="dreg"),
+    "mcfo-fisher": lambda particles: mcfo(particles, theta="fisher"),
+}
+"""A method is the same in all experiments that learn, unless they say otherwise."""
 
 Cell: TypeAlias = tuple[str, str, int]
 """Data set (or nothing), method and K: runs that differ by their seed alone share it."""
@@ -55,8 +75,20 @@ class Run:
         return np.array([step for step, _ in known], int), np.array([value for _, value in known], float)
 
 
+def cost(objective: Objective) -> float:
+    """How long a step takes, about: passes of all particles through the model."""
+    estimators = (objective.theta,) if objective.shares_run else (objective.theta, objective.phi)
+    samplers = [estimator.sampler for estimator in estimators if estimator is not None]
+    passes = [sampler.particles * (sampler.sweeps + 3 if isinstance(sampler, PIMH) else 3) for sampler in samplers]
+    return float(sum(passes))
+
+
 class Runs(list[Run]):
     """The seeds of one job."""
+
+    @property
+    def seconds(self) -> float:
+        return sum(run.seconds for run in self)
 
     def line(self) -> str:
         """The first numbers of each seed, for the terminal."""
@@ -67,27 +99,38 @@ class Runs(list[Run]):
         )
 
 
-def learned(
+def learning(
+    cost: float,
     cell: Cell,
-    path: Path | None,
-    listener: Listener,
-    *arguments: Any,
+    start: Callable[[], tuple[Model, Proposal, Sequence[str]]],
+    data: Any,
+    *,
     numbers: Callable[[SeedFit, Fitted], tuple[dict[str, Any], Any]],
     **settings: Any,
-) -> Runs:
-    """Learns all seeds of a cell in one program, resumable in the folder, and gives each its numbers and details.
+) -> Job:
+    """A job that learns all seeds of a cell in one program, resumable in its folder.
 
-    The other arguments are those of [`mcfo.fit`][].
+    **Arguments:**
+
+    - `start`: builds the model, the proposal and the names of what is fixed in them.
+    - `numbers`: what each seed is given: its numbers, and details for the figures.
+    - `settings`: the other arguments of [`mcfo.fit`][].
     """
-    fitted = fit(*arguments, out=path, resume=path is not None, listener=listener, **settings)
-    runs = Runs()
-    for one in fitted.seeds:
-        found, details = numbers(one, fitted)
-        arrays = {metric: np.atleast_1d(np.array(values, float)) for metric, values in found.items()}
-        lines = [line for line in fitted.metrics if line["seed"] == one.seed]
-        seconds = fitted.seconds / len(fitted.seeds)
-        runs.append(Run(*cell[1:], one.seed, lines, arrays, one.skipped, seconds, cell[0], details))
-    return runs
+
+    def work(path: Path | None, listener: Listener) -> Runs:
+        model, proposal, fixed = start()
+        options = {"fixed": fixed, "out": path, "resume": path is not None, "listener": listener}
+        fitted = fit(model, proposal, data, **options, **settings)
+        runs = Runs()
+        for one in fitted.seeds:
+            found, details = numbers(one, fitted)
+            arrays = {metric: np.atleast_1d(np.array(values, float)) for metric, values in found.items()}
+            lines = [line for line in fitted.metrics if line["seed"] == one.seed]
+            seconds = fitted.seconds / len(fitted.seeds)
+            runs.append(Run(*cell[1:], one.seed, lines, arrays, one.skipped, seconds, cell[0], details))
+        return runs
+
+    return Job(cost, work)
 
 
 def _value(line: Mapping[str, Any], metric: str) -> float | None:
@@ -103,40 +146,20 @@ def seed_curves(runs: Sequence[Run], metric: str) -> tuple[np.ndarray, np.ndarra
     return np.array(steps), np.array(values, float).reshape(len(runs), len(steps))
 
 
-def curve_rows(runs: Sequence[Run], names: Mapping[str, str]) -> Iterator[LearningRow]:
-    """The curves of runs of one cell in long form, by step, then seed. `names`: what a metric is called in the lines,
-    by what it is called in the table."""
-    lines = sorted((line for run in runs for line in run.lines), key=lambda line: line["step"])
-    for line in lines:
-        for metric, name in names.items():
-            if (value := _value(line, name)) is not None:
-                yield LearningRow(runs[0].method, runs[0].particles, line["seed"], line["step"], metric, value)
-
-
 def color(method: str) -> str:
     """The color of a method; `mcfo-pimh-3` and its like have one by their number."""
     return COLORS.get(method) or _SPARE[sum(map(ord, method)) % len(_SPARE)]
 
 
-def by_cell(runs: Sequence[Run]) -> list[list[Run]]:
-    """The seeds of each data set, method and K."""
-    return [[run for run in runs if run.cell == cell] for cell in dict.fromkeys(run.cell for run in runs)]
-
-
-def seed_lines(
-    runs: Sequence[Run],
-    metric: str,
-    change: Callable[[np.ndarray, np.ndarray], tuple[Any, Any]] = lambda steps, values: (steps, values),
-    **look: Any,
-) -> list[Line]:
+def seed_lines(runs: Sequence[Run], metric: str, change: Callable[..., Any] | None = None, **look: Any) -> list[Line]:
     """A curve for each cell that has the metric: the mean over the seeds, and around it the range. `change` is applied
     to the steps and the values, (seeds, steps), first."""
     lines = []
-    for group in by_cell(runs):
-        steps, values = seed_curves(group, metric)
+    for cell in dict.fromkeys(run.cell for run in runs):
+        steps, values = seed_curves([run for run in runs if run.cell == cell], metric)
         if len(steps):
-            x, y = change(steps, values)
-            method = group[0].method
+            x, y = (steps, values) if change is None else change(steps, values)
+            method = cell[1]
             band = (y.min(0), y.max(0)) if len(y) > 1 else None
             lines.append(Line(x, y.mean(0), color(method), band, look={"label": method, **look}))
     return lines
@@ -146,10 +169,11 @@ def draw_learning(
     path: Path,
     runs: Sequence[Run],
     metrics: Mapping[str, str],
-    levels: Callable[[str, str], Mapping[str, float]],
+    levels: Mapping[tuple[str, str], Mapping[str, float]],
+    caption: str,
     *,
     rings: str | None = None,
-) -> Path:
+) -> Figure:
     """Curves of all methods, a row of panels for each data set and K.
 
     **Arguments:**
@@ -169,8 +193,8 @@ def draw_learning(
                 ring = {"marker": "o", "ms": 5, "mfc": "white", "mew": 1.3}
                 lines.append(Line(steps[best], values[best], color(run.method), look=ring))
             title = f"{f'{data}, ' if data else ''}K = {particles}, {text}"
-            charts.append(Chart(title, lines, levels=levels(data, metric)))
-    return draw_charts(path, charts, columns=len(metrics), height=2.9)
+            charts.append(Chart(title, lines, levels=levels.get((data, metric), {})))
+    return draw_charts(path, charts, caption, columns=len(metrics), height=2.9)
 
 
 class Column(NamedTuple):
@@ -191,19 +215,20 @@ class Column(NamedTuple):
 class LearningOutcomes(Outcomes):
     """What came out of a study that learns: runs, by data set, method and K.
 
-    Besides what all outcomes have, a study says which `columns` its table has, and which `references` stand below its
-    methods: rows of the summary of what was not learned.
+    Besides what all outcomes have, a study says which `columns` its table has, which `curves` its results (what a
+    metric is called in the lines, by what it is called there), and which `references` stand below its methods: rows of
+    the summary of what was not learned.
     """
 
     columns: ClassVar[dict[str, Column]]
+    curves: ClassVar[Mapping[str, str]]
 
-    def __init__(self, results: Mapping[str, Sequence[Run]], size: Any):
-        self.size = size
+    def __init__(self, size: Any, problem: Any, results: Mapping[str, Sequence[Run]]):
+        super().__init__(size, problem, results)
         self.runs = [run for runs in results.values() for run in runs]
         self.cells = list(dict.fromkeys(run.cell for run in self.runs))
-        self.seconds = sum(run.seconds for run in self.runs)
         # Where the exact value of a metric is known, the best method is the nearest to it.
-        self.targets: Mapping[str, float] = {}
+        self.targets: dict[str, Any] = {}
 
     def at(self, cell: Cell) -> list[Run]:
         """The runs of all seeds."""
@@ -213,32 +238,69 @@ class LearningOutcomes(Outcomes):
         """One number of a method over its seeds."""
         return Outcome.of_seeds(run.numbers[metric] for run in self.at(cell) if metric in run.numbers)
 
+    def in_paper(self, cell: Cell, metric: str) -> float:
+        """The paper's number; NaN where it has none."""
+        return math.nan
+
+    def compare(self, claim: str, one: Cell, other: Cell, metric: str, **options: Any) -> Claim:
+        """`compared` for a number of two methods, beside the paper's difference."""
+        paper = self.in_paper(one, metric) - self.in_paper(other, metric)
+        return compared(claim, self.of(one, metric), self.of(other, metric), paper=paper, **options)
+
     def extras(self, cell: Cell) -> dict[str, float]:
         """Numbers of a cell that have no spread."""
         return {}
 
-    def references(self) -> list[tuple[str, SummaryRow]]:
-        """Data set and row of what was not learned."""
-        return []
+    @abc.abstractmethod
+    def references(self) -> list[SummaryRow]:
+        """What was not learned."""
 
-    def summary_rows(self) -> list[tuple[str, SummaryRow]]:
-        """Mean and spread of each number of each cell, then the references; each with its data set."""
+    def rows(self) -> Iterator[LearningRow]:
+        """The curves of each run and, where its best step was chosen, the numbers there; then the references."""
+        for run in self.runs:
+            yield from self.curve_rows([run])
+            for step, (metric, values) in product(run.numbers.get("best_step", ()), run.numbers.items()):
+                about = run.method, run.particles, run.seed, int(step), metric
+                for value in values:
+                    yield LearningRow(*about, float(value), run.data)
+        for row in self.references():
+            yield LearningRow(row.method, row.particles, 0, 0, row.metric, row.mean, row.data)
+
+    def curve_rows(self, runs: Sequence[Run]) -> Iterator[LearningRow]:
+        """The curves of runs of one cell in long form, by step, then seed."""
+        data, method, particles = runs[0].cell
+        for line in sorted((line for run in runs for line in run.lines), key=lambda line: line["step"]):
+            for metric, name in self.curves.items():
+                if (value := _value(line, name)) is not None:
+                    yield LearningRow(method, particles, line["seed"], line["step"], metric, value, data)
+
+    def summary_rows(self) -> list[SummaryRow]:
+        """Mean and spread of each number of each cell, then the references."""
         rows = []
         for cell in self.cells:
+            data, method, particles = cell
             runs = self.at(cell)
-            for metric in runs[0].numbers:
-                outcome = self.of(cell, metric)
-                rows.append((cell[0], SummaryRow(*cell[1:], metric, outcome.mean, outcome.spread, len(runs))))
-            for metric, value in self.extras(cell).items():
-                rows.append((cell[0], SummaryRow(*cell[1:], metric, value, math.nan, len(runs))))
+            found = {metric: self.of(cell, metric) for metric in runs[0].numbers}
+            numbers = {metric: (one.mean, one.spread) for metric, one in found.items()}
+            numbers |= {metric: (value, math.nan) for metric, value in self.extras(cell).items()}
+            rows += [SummaryRow(method, particles, metric, *each, len(runs), data) for metric, each in numbers.items()]
         return [*rows, *self.references()]
+
+    def files(self) -> Any:
+        tables = {
+            "results.csv": (LearningRow._fields, list(self.rows())),
+            "summary.csv": (SummaryRow._fields, self.summary_rows()),
+        }
+        # The last column says which data set, where there are several.
+        end = None if any(data for data, *_ in self.cells) else -1
+        return {name: (header[:end], [row[:end] for row in rows]) for name, (header, rows) in tables.items()}
 
     def method_table(self, caption: str, in_the_paper: Mapping[Cell, str] | None = None) -> TextTable:
         """The summary as a table, one row for each method, with the paper's numbers in the last column."""
         columns = self.columns
         by_cell: dict[Cell, dict[str, SummaryRow]] = {}
-        for data, row in self.summary_rows():
-            by_cell.setdefault((data, row.method, row.particles), {})[row.metric] = row
+        for row in self.summary_rows():
+            by_cell.setdefault((row.data, row.method, row.particles), {})[row.metric] = row
         with_data = any(cell[0] for cell in by_cell)
         rows, best = [], {}
         for index, (cell, numbers) in enumerate(by_cell.items()):

@@ -40,7 +40,7 @@ _PACKAGES = ("mcfo", "jax", "equinox", "numpyro", "optax")
 
 
 class TextTable(NamedTuple):
-    """A table of text; `marked` cells are bold, columns of `words` hold text also where one looks like a number."""
+    """A table of text, as `Report.table` takes it."""
 
     header: list[str]
     rows: list[list[str]]
@@ -69,6 +69,7 @@ class Study(abc.ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     presets: ClassVar[Mapping[str, Any]]
+    outcomes: ClassVar[type[Outcomes]]
     double: ClassVar[bool] = False
     reads_files: ClassVar[bool] = False
 
@@ -94,10 +95,6 @@ class Study(abc.ABC):
     def jobs(self, problem: Any) -> dict[str, Job]:
         """What is run, by names that are file names too."""
 
-    @abc.abstractmethod
-    def outcomes(self, problem: Any, results: dict[str, Any]) -> Outcomes:
-        """What the jobs' results say."""
-
     def settings(self) -> dict[str, Any]:
         """What determines the results besides size and seed."""
         return {}
@@ -115,14 +112,15 @@ class Study(abc.ABC):
 
 
 class Outcomes(abc.ABC):
-    """What came out of a study: files, figures, claims and a page.
+    """What came out of a study of some size, from its problem and the results of its jobs: files, figures, claims and a
+    page. `shown` are the columns of the page's first table that the terminal has too."""
 
-    - `seconds`: what all jobs took together, also those of a run that was resumed.
-    - `shown`: the columns of the page's first table that the terminal has too.
-    """
-
-    seconds: float
     shown: ClassVar[Sequence[str]]
+
+    def __init__(self, size: Any, problem: Any, results: Mapping[str, Any]):
+        self.size, self.problem = size, problem
+        # Also what those took that had ended before the study was resumed.
+        self.seconds = sum(result.seconds for result in results.values())
 
     @abc.abstractmethod
     def files(self) -> dict[str, tuple[Sequence[str], Iterable[Iterable[object]]]]:
@@ -167,7 +165,7 @@ def run_study(study: Study, out: Path, *, preset: str, command: str) -> Path:
         results = run_all(
             study.jobs(problem), out / JOBS, console=console, workers=study.workers, context=study.precision
         )
-        outcomes = study.outcomes(problem, results)
+        outcomes = study.outcomes(study.size, problem, results)
         claims = outcomes.claims()
         for name, (header, rows) in (outcomes.files() | {"claims.csv": (Claim._fields, claims)}).items():
             write_table(out / name, header, rows)
@@ -215,13 +213,13 @@ def build_page(
     for warning in outcomes.warnings():
         page.warning(warning)
     page.heading("What of the paper holds")
-    add_table(page, claims_table(claims))
+    page.table(*claims_table(claims))
     page.heading("Numbers")
     for table in outcomes.tables():
-        add_table(page, table)
+        page.table(*table)
     page.heading("Figures")
     for figure in figures:
-        page.figure(figure.path, figure.caption)
+        page.figure(*figure)
     page.heading("How it was run")
     for paragraph in method:
         page.text(paragraph)
@@ -254,8 +252,3 @@ def tally(claims: list[Claim]) -> str:
     """How many claims hold."""
     counts = {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in (HOLDS, FAILS, OPEN)}
     return f"Of {len(claims)} claims {counts[HOLDS]} hold, {counts[FAILS]} do not, {counts[OPEN]} are not decided."
-
-
-def add_table(page: Report, table: TextTable) -> None:
-    """Puts a table on the page."""
-    page.table(table.header, table.rows, caption=table.caption, marked=table.marked, words=table.words)

@@ -82,6 +82,20 @@ class AffineGaussian(Proposal):
             covariance=later.covariance,
         )
 
+    @classmethod
+    def prior(cls, model: LinearGaussian) -> AffineGaussian:
+        """p(z_t | z_t-1) in affine form, which runs the same program as other affine proposals."""
+        nothing = jnp.zeros((model.latent_size, model.observed_size))
+        return cls(
+            initial_weight=nothing,
+            initial_offset=model.initial_mean,
+            initial_noise=model.initial_noise.matrix,
+            latent_weight=model.transition_matrix,
+            observation_weight=nothing,
+            offset=jnp.zeros(model.latent_size) if model.transition_offset is None else model.transition_offset,
+            covariance=model.transition_noise.matrix,
+        )
+
     def following(self, model: Any) -> Proposal:
         return _optimal(model) if type(model) is LinearGaussian else self
 

@@ -112,8 +112,15 @@ def draw_chart(axis: Any, chart: Chart) -> None:
 
 @styled
 def draw_charts(
-    path: Path, charts: Sequence[Chart], *, columns: int, width: float = 10.0, height: float = 2.6, **options: Any
-) -> Path:
+    path: Path,
+    charts: Sequence[Chart],
+    caption: str,
+    *,
+    columns: int,
+    width: float = 10.0,
+    height: float = 2.6,
+    **options: Any,
+) -> Figure:
     """A PNG figure of panels in rows, under one legend; `options` are those of `plt.subplots`."""
     rows = -(-len(charts) // columns)
     figure, axes = plt.subplots(rows, columns, figsize=(width, height * rows + 0.5), squeeze=False, **options)
@@ -122,7 +129,7 @@ def draw_charts(
     for axis in axes.flat[len(charts) :]:
         axis.remove()
     legend_above(figure, axes.flat[: len(charts)], most=6)
-    return save_figure(figure, path)
+    return Figure(save_figure(figure, path), caption)
 
 
 def stacked(panels: int, height: float, **options: Any) -> tuple[Any, np.ndarray]:

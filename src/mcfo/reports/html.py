@@ -45,7 +45,6 @@ class Report:
         self,
         header: list[str],
         rows: list[list[str]],
-        *,
         caption: str,
         marked: Set[tuple[int, int]] = frozenset(),
         words: Set[int] = frozenset(),

@@ -21,14 +21,15 @@ def draw_curves(folder: Path, run: RunRecord) -> list[Figure]:
     for name, draw in (("bound", _bound), ("ess", _sample_size), ("gradients", _gradient_norms), ("skipped", _skipped)):
         chart, caption = draw(run)
         if chart.lines:
-            path = draw_charts(folder / f"{name}.png", [chart], columns=1, width=INCHES, height=2.2)
-            figures.append(Figure(path, caption))
+            path = folder / f"{name}.png"
+            figures.append(draw_charts(path, [chart], caption, columns=1, width=INCHES, height=2.2))
     names = run.watched
     if names:
         charts = [Chart(_printable(name), _lines(run.curve("watched", name), BLUE)) for name in names[:_PANELS]]
         more = f" {len(names) - len(charts)} more are in metrics.jsonl." if len(names) > len(charts) else ""
-        path = draw_charts(folder / "watched.png", charts, columns=min(2, len(charts)), width=INCHES, height=1.9)
-        figures.append(Figure(path, f"Watched quantities during learning.{more}"))
+        shape = {"columns": min(2, len(charts)), "width": INCHES, "height": 1.9}
+        caption = f"Watched quantities during learning.{more}"
+        figures.append(draw_charts(folder / "watched.png", charts, caption, **shape))
     return figures
 
 
