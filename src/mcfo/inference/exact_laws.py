@@ -57,12 +57,13 @@ def uses_exact_laws(model: Model, method: str | None, particles: int | None) -> 
 
 
 class FilteredLaws(NamedTuple):
-    """p(z_t | x_1:t), p(x_t | x_1:t-1) and log p(x_t | x_1:t-1) for every step."""
+    """p(z_t | x_1:t), p(x_t | x_1:t-1) and log p(x_t | x_1:t-1) for every step; the Kalman filter's `innovations`."""
 
     latent_mean: Float[np.ndarray, "steps latent"]
     latent_variance: Float[np.ndarray, "steps latent"]
     predicted: ObservationLaws | MixtureLaws
     log_evidences: Float[np.ndarray, " steps"]
+    innovations: Float[np.ndarray, "steps dimensions"] | None = None
 
 
 def filtered_laws(model: Model, series: Series) -> FilteredLaws:
@@ -70,10 +71,9 @@ def filtered_laws(model: Model, series: Series) -> FilteredLaws:
     if is_finite(model):
         probabilities, predicted, log_evidences = finite_laws.filtered(model, series)
         return FilteredLaws(probabilities, probabilities * (1 - probabilities), predicted, log_evidences)
-    mean, variance, predicted, log_evidences = _filtered(model, series)
-    return FilteredLaws(
-        mean, variance, ObservationLaws(*predicted, transform=model.observation_transform), log_evidences
-    )
+    mean, variance, predicted, log_evidences, innovations = _filtered(model, series)
+    laws = ObservationLaws(*predicted, transform=model.observation_transform)
+    return FilteredLaws(mean, variance, laws, log_evidences, innovations)
 
 
 def filter_arrays(
@@ -206,7 +206,7 @@ def _forms(model: Model, series: Series) -> LinearForm:
 def _filtered(model: Model, series: Series) -> Any:
     result = jitted_filter(model, series)
     predicted = jax.vmap(_observation)(result.predicted, _forms(model, series))
-    return result.filtered.mean, result.filtered.variance(), predicted, result.log_evidences
+    return result.filtered.mean, result.filtered.variance(), predicted, result.log_evidences, result.innovations
 
 
 @in_float64

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from mcfo.errors import InputError
+from mcfo.inference.datasets import NamedSeries
 from mcfo.inference.evaluation import Evaluation
-from mcfo.inference.filtering import filter
-from mcfo.inference.forecasting import forecast
-from mcfo.inference.smoothing import smooth
+from mcfo.learning.fitted_model import FittedModel
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-
-if TYPE_CHECKING:
-    import xarray
 
 _Model = TypeVar("_Model", bound=Model)
 _Proposal = TypeVar("_Proposal", bound=Proposal)
@@ -62,17 +60,25 @@ class SeedFit(Generic[_Model, _Proposal]):
     """
 
     seed: int
-    model: _Model
-    proposal: _Proposal
+    model: _Model = field(repr=False)
+    proposal: _Proposal = field(repr=False)
     evaluation: Evaluation
     skipped: int
     best_step: int | None
     convergence: Convergence | None = None
 
 
-@dataclass(frozen=True)
-class Fitted(Generic[_Model, _Proposal]):
-    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all."""
+@dataclass(frozen=True, repr=False)
+class Fitted(FittedModel, Generic[_Model, _Proposal]):
+    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all.
+
+        fitted = mcfo.fit("structural", passengers, season=12)  # a pandas Series
+        print(fitted.summary())
+        fitted.predict(12)  # a data frame that continues the dates
+        fitted.plot_components()
+
+    `data` has the series that it learned from, with their names and times; `name` says what the model is.
+    """
 
     seeds: tuple[SeedFit[_Model, _Proposal], ...]
     metrics: tuple[dict[str, Any], ...]
@@ -82,6 +88,8 @@ class Fitted(Generic[_Model, _Proposal]):
     selected: str
     evaluated_on: str
     stopped: str
+    data: NamedSeries | None = None
+    name: str = ""
 
     @property
     def best(self) -> SeedFit[_Model, _Proposal]:
@@ -122,24 +130,27 @@ class Fitted(Generic[_Model, _Proposal]):
         """The number of skipped updates, over all seeds."""
         return sum(one.skipped for one in self.seeds)
 
-    def filter(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: [`filter`][mcfo.filter] with the best seed.
+    @property
+    def title(self) -> str:
+        """The name of the model and its options."""
+        return self.name or type(self.model).__name__
 
-        `data` is a file, a table of `read_series`, series or an array; the options are `particles`, `levels`, `draws`
-        and `seed`.
-        """
-        return filter(self.model, self.proposal, data, **options)
+    @property
+    def history(self) -> NamedSeries:
+        """The series that it learned from, with their names and times."""
+        if self.data is None:
+            raise InputError("The data are not known any more. Give them.")
+        return self.data
 
-    def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Compute p(z_t | x_1:T) for every step, and fill in missing values: [`smooth`][mcfo.smooth].
+    @property
+    def on_learning_data(self) -> bool:
+        """Whether the evaluation is of the data that it learned from."""
+        return self.evaluated_on == "data"
 
-        The options are those of `filter`, and `paths`.
-        """
-        return smooth(self.model, self.proposal, data, **options)
-
-    def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """Forecast the steps after the last one. The options are those of `filter`, and `inputs`."""
-        return forecast(self.model, self.proposal, data, steps, **options)
+    @property
+    def fixed(self) -> Sequence[str]:
+        """The parameters that were not learned."""
+        return self.settings.fixed
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of model and proposal by name, with a leading axis over the seeds."""
