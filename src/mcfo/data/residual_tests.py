@@ -37,7 +37,7 @@ class ResidualTests(NamedTuple):
     normality: ResidualTest
 
 
-def residual_tests(residuals: Sequence[np.ndarray], *, season: float | None = None) -> ResidualTests:
+def residual_tests(residuals: Sequence[np.ndarray], *, season: float | int | None = None) -> ResidualTests:
     """Test the residuals of one column, (steps,) for each series.
 
     **Arguments:**

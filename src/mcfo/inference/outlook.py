@@ -77,6 +77,9 @@ def outlook(
         smoothed = smooth(model, proposal, one, levels=CENTRAL, **sizes).isel(series=0)
         states = np.concatenate([smoothed["latent_mean"].values[:, None], smoothed["latent_quantiles"].values], axis=1)
         parts = {str(name): states[:, :, at] for at, name in enumerate(smoothed["latent"].values)}
+    if isinstance(model, Structural):
+        # JAX has sorted them by name.
+        parts = {name: parts[name] for name in sorted(parts, key=_trend_first)}
     if isinstance(model, GaussianStructural) and model.trend is not None:
         level_name, level = "level", parts["level"][:, :, None]
         if model.transform is not None:
@@ -112,6 +115,10 @@ def outlook(
         components=np.stack(list(parts.values())),
         dated=dated,
     )
+
+
+def _trend_first(name: str) -> int:
+    return ("level", "slope", name).index(name)
 
 
 def _exact_parts(model: GaussianStructural, series: Series) -> dict[str, np.ndarray]:

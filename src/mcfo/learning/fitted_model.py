@@ -287,7 +287,7 @@ class FittedModel:
         repeats = usual_repeats(self.model, self.proposal)
         return evaluate(self.model, self.proposal, known.series_list, repeats=repeats)
 
-    def _season(self) -> float | None:
+    def _season(self) -> float | int | None:
         if not isinstance(self.model, GaussianStructural | EmittedStructural | VolatileStructural):
             return None
         return max((one.period for one in self.model.seasons), default=None)
