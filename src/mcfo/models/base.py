@@ -97,6 +97,20 @@ class Model(eqx.Module):
         probability."""
         return jnp.ravel(latent).astype(float)
 
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        """The names of the components whose sum the signal is; most models have none."""
+        return ()
+
+    def component_values(self, memory: Memory, latent: Latent, inputs: Inputs) -> Float[Array, " components"]:
+        """Return the components at step t from h_t-1, z_t and u_t."""
+        return jnp.zeros(0)
+
+    def component_laws(self, mean: Any, covariance: Any, inputs: Any = None) -> dict[str, Any]:
+        """Return mean and variance of each component at each step, where the state of the linear form has these
+        moments."""
+        return {}
+
     def canonical(self) -> Model:
         """Return the same distribution p(z, x) with its labels in a fixed order; applied at the end of a fit."""
         return self
