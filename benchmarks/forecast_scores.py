@@ -101,7 +101,8 @@ def split(values: np.ndarray) -> int:
 def our_moments(values: np.ndarray, options: dict[str, Any], horizon: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Yield mean and standard deviation of the logarithm 1 to `horizon` steps ahead, from each origin."""
     fitted = mcfo.fit("structural", values[: split(values)], **options)
-    rolled = mcfo.evaluate_rolling(fitted.model, fitted.proposal, values, horizon=horizon, first=split(values) + 1)
+    series = mcfo.Series.from_values(values)
+    rolled = mcfo.evaluate_rolling(fitted.model, fitted.proposal, series, horizon=horizon, first=split(values) + 1)
     for quantiles in rolled.series[0].quantiles[split(values) : len(values) - horizon + 1]:
         center, upper = (np.log(quantiles[:, LEVELS.index(level), 0]) for level in (0.5, 0.75))
         yield center, (upper - center) / norm.ppf(0.75)

@@ -105,7 +105,8 @@ def smooth_arrays(
     values = np.where(np.asarray(series.mask()), np.asarray(series.observations, np.float64), np.nan)
     arrays["filled"] = np.where(np.isnan(values), arrays["observation_mean"], values)
     if components:
-        means, variances = (np.stack([law[i] for law in components.values()], axis=-1) for i in (0, 1))
+        laws_by_name = [components[name] for name in model.component_names]  # a compiled program sorts its names
+        means, variances = (np.stack(each, axis=-1) for each in zip(*laws_by_name, strict=True))
         arrays |= {"component_mean": means, "component_quantiles": _gaussian_quantiles(means, variances, levels)}
     if draws:
         latent, observation = _smooth_draws(model, series, draws, key)

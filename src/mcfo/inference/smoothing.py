@@ -164,7 +164,7 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
         draw = outcome.draw
         sample, unused = _keys(key, frame, sampler.particles)
 
-        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
+        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, ...]:
             seen = _seen(model, memory, latent, frame, sample, imputation)
             return *seen, model.component_values(memory, latent, frame.inputs) if model.component_names else None
 
@@ -213,8 +213,10 @@ def smooth(
     - `data`, `levels`, `seed`, `method`: as in `filter`.
     """
     levels, key = check_levels(levels), jax.random.key(seed)
-    names: dict[str, Any] = {"latent_names": model.latent_names, "component_names": model.component_names}
-    if uses_exact_laws(model, method, particles):
+    exact = uses_exact_laws(model, method, particles)
+    names: dict[str, Any] = {"latent_names": model.state_names if exact else model.latent_names}
+    names["component_names"] = model.component_names
+    if exact:
         return dataset_of(
             "smooth",
             named_series(data),

@@ -196,7 +196,7 @@ def load_run(
     saved = []
     for index, seed in enumerate(record.seeds):
         try:
-            of_seed = {name: array[index] for name, array in arrays.items()}
+            of_seed = {name: np.asarray(array[index]) for name, array in arrays.items()}
         except IndexError as error:
             raise InputError(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(record.seeds)})."

@@ -92,6 +92,11 @@ class Model(eqx.Module):
         """The names of the numbers in `latent_summary`; None: z1, z2, ..."""
         return None
 
+    @property
+    def state_names(self) -> tuple[str, ...] | None:
+        """The names of the entries of the linear form's state: by default those of the latent."""
+        return self.latent_names
+
     def latent_summary(self, latent: Latent) -> Float[Array, " size"]:
         """Return the latent as summaries average it: as it is, or a regime as an indicator, whose mean is its
         probability."""
