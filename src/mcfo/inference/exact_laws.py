@@ -98,12 +98,16 @@ def smooth_arrays(
     """Return p(z_t | x_1:T) and the distribution of x_t given x_1:T, by the names of a data set."""
     if is_finite(model):
         return finite_laws.smooth_arrays(model, series, levels, draws, key=key)
-    mean, covariance, form, log_evidences = _smoothed(model, series)
+    mean, covariance, form, log_evidences, components = _smoothed(model, series)
     laws = _observed_again(model, series, mean, covariance, form)
     variance = np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0.0)
     arrays = _state_arrays(mean, variance, laws, log_evidences, levels)
     values = np.where(np.asarray(series.mask()), np.asarray(series.observations, np.float64), np.nan)
     arrays["filled"] = np.where(np.isnan(values), arrays["observation_mean"], values)
+    if components:
+        laws_by_name = [components[name] for name in model.component_names]  # a compiled program sorts its names
+        means, variances = (np.stack(each, axis=-1) for each in zip(*laws_by_name, strict=True))
+        arrays |= {"component_mean": means, "component_quantiles": _gaussian_quantiles(means, variances, levels)}
     if draws:
         latent, observation = _smooth_draws(model, series, draws, key)
         observation = _in_unit(model, observation)
@@ -225,7 +229,9 @@ def _filter_draws(model: Model, series: Series, predicted: ObservationLaws, draw
 @eqx.filter_jit
 def _smoothed(model: Model, series: Series) -> Any:
     smoothed = jitted_smoother(model, series)
-    return smoothed.mean, smoothed.covariance, _forms(model, series), jitted_filter(model, series).log_evidences
+    components = model.component_laws(smoothed.mean, smoothed.covariance, series.sanitized().inputs)
+    log_evidences = jitted_filter(model, series).log_evidences
+    return smoothed.mean, smoothed.covariance, _forms(model, series), log_evidences, components
 
 
 def _observed_again(

@@ -22,6 +22,7 @@ from mcfo.reports.formatting import (
     shape_text,
     shortened,
 )
+from mcfo.reports.holdout_scores import add_holdout_scores
 from mcfo.reports.html import Report
 from mcfo.reports.parameters import add_other_arrays, add_parameters, count_learned, is_fixed, model_rows
 from mcfo.reports.predictive import (
@@ -80,6 +81,7 @@ def _page(run: RunRecord, checks: Checks | None, figures: Path) -> Report:
         report.heading("How good the forecasts are")
         if checks is not None:
             add_forecasts(report, checks)
+        add_holdout_scores(report, run)
         _add_results(report, run)
     elif run.lines:
         report.heading("Where it stands")
