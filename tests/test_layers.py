@@ -39,6 +39,7 @@ LAYERS = [
     "reports",
     "learning",
     "online",
+    "sktime",
     "experiments",
     "cli",
     "__main__",
@@ -85,6 +86,8 @@ INNER = {
         "named_models",
         "fit",
         "saved_runs",
+        "statsmodels_forecasts",
+        "comparison",
         "streaming",
     ],
 }

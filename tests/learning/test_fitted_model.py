@@ -13,7 +13,6 @@ from mcfo.data.residual_tests import ResidualTest, ResidualTests
 from mcfo.errors import InputError
 from mcfo.inference.appending import appended
 from mcfo.inference.datasets import named_series
-from mcfo.inference.outlook import PATHS, outlook
 from mcfo.reports.summary import FitSummary, ParameterRow
 from support.real_series import AIRLINE
 
@@ -101,9 +100,7 @@ def test_likelihood_criteria_and_residuals_are_those_of_statsmodels(fitted, pass
     serial = theirs.test_serial_correlation("ljungbox")[0][:, -1]
     assert theirs.test_serial_correlation("ljungbox").shape[-1] == tests.lags
     np.testing.assert_allclose(tests.serial, serial, rtol=1e-6)
-    np.testing.assert_allclose(
-        tests.heteroscedasticity, theirs.test_heteroskedasticity("breakvar")[0], rtol=1e-6
-    )
+    np.testing.assert_allclose(tests.heteroscedasticity, theirs.test_heteroskedasticity("breakvar")[0], rtol=1e-6)
     np.testing.assert_allclose(tests.normality, theirs.test_normality("jarquebera")[0][:2], rtol=1e-6)
 
 
@@ -177,31 +174,24 @@ def test_counts_have_the_same_methods():
 
 
 @ci
-def test_components_by_particles_are_those_of_the_smoother():
-    """The start is proper, so that both find the same distribution; without the data's help they would not."""
-    values = mcfo.Series.from_values(np.cumsum(np.random.default_rng(1).normal(size=12)))
-    model = mcfo.models.GaussianStructural(
-        trend=mcfo.models.Trend(level_scale=1.0), irregular_scale=0.7, diffuse=False, initial_scale=2.0
-    )
-    proposal = mcfo.proposals.Linearized(model)
-    exact, drawn = (
-        outlook(model, proposal, named_series(values), steps=0, particles=particles).components[0]
-        for particles in (None, 400)
-    )
-    error = (exact[:, 2] - exact[:, 1]) / 3.29 / np.sqrt(PATHS)
-    assert (np.abs(drawn[:, 0] - exact[:, 0]) < 5 * error).all()
-    assert np.abs(drawn[:, 1:] - exact[:, 1:]).max() < 0.5
-    prior = np.zeros(len(exact))
-    assert (np.abs(prior - exact[:, 0]) > 5 * error).any(), "the bound tells a wrong mean"
-
-
-@ci
 def test_a_saved_run_answers_like_the_fit(fitted, passengers, tmp_path):
     from support.commands import invoke
 
     path = tmp_path / "air.csv"
     passengers.rename_axis("month").to_csv(path)
-    words = ["fit", "structural", "--data", path, "--out", tmp_path / "run", "--no-checks", "--seed", "3", "--devices", 1]
+    words = [
+        "fit",
+        "structural",
+        "--data",
+        path,
+        "--out",
+        tmp_path / "run",
+        "--no-checks",
+        "--seed",
+        "3",
+        "--devices",
+        1,
+    ]
     options = [word for one in ("season=12", "trend=local", "transform=log") for word in ("--set", one)]
     assert invoke(*words, *options).exit_code == 0
     run = mcfo.load_run(tmp_path / "run")
