@@ -95,15 +95,15 @@ def _table(found: Any, file: Path) -> Any:
         return "–" if value != value else f"{value:.{decimals}f}"
 
     far = found.horizon > 1
-    header = ["model", "by", "log score", "CRPS", *(["1 ahead", f"{found.horizon} ahead"] if far else []), "RMSE"]
+    header = ["model", "log score", "CRPS", *(["1 ahead", f"{found.horizon} ahead"] if far else []), "RMSE"]
     rows = []
     for one in found.scores:
         ends = [f"{one.by_step[0]:.4g}", f"{one.by_step[-1]:.4g}"] if far else []
-        cells = [one.name, one.kind, shown(one.log_score, 4), f"{one.crps:.4g}", *ends, f"{one.rmse:.4g}"]
+        cells = [one.name, shown(one.log_score, 4), f"{one.crps:.4g}", *ends, f"{one.rmse:.4g}"]
         rows.append([*cells, f"{one.coverage_90:.1%}", f"{one.seconds:.1f}"])
     ahead = f"1 to {found.horizon} steps ahead" if far else "one step ahead"
     title = f"{file}: the last {found.holdout} steps, {ahead} ({found.forecasts} forecasts)"
-    return build_table([*header, "in 90%", "seconds"], rows, text=("by",), title=title)
+    return build_table([*header, "in 90%", "seconds"], rows, title=title)
 
 
 def _write(out: Path, text: str, found: Any) -> None:

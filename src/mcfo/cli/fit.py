@@ -191,7 +191,7 @@ def fit(
             if holdout_steps:
                 _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
-                _check(fitted, out, held_out or table.series_list, table.columns)
+                _check(fitted, out, held_out or table.series_list, table)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -247,16 +247,18 @@ def _learn(
     return learn(start.model, start.proposal, series_list, **data, **options)
 
 
-def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> None:
+def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
     """Forecasts and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
-    from mcfo.cli.report import check_run
+    from mcfo.cli.report import check_run, look_ahead
 
     console = Console()
     try:
         with console.status("Checking forecasts and simulated series"):
-            check_run(out, fitted.model, fitted.proposal, series_list, columns)
+            check_run(out, fitted.model, fitted.proposal, series_list, table.columns)
+        with console.status("Smoothing and forecasting the first series"):
+            look_ahead(out, fitted.model, fitted.proposal, table)
     except (TypeError, ValueError) as error:
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
 

@@ -10,6 +10,7 @@ import numpy as np
 from mcfo.data.npz import read_arrays, write_npz
 from mcfo.errors import InputError
 
+FILE = "outlook.npz"
 CENTRAL = (0.05, 0.95)
 """The levels between which the intervals of levels and components lie."""
 
@@ -21,7 +22,8 @@ class Outlook(NamedTuple):
     - `values`: (steps, columns), NaN where nothing was observed.
     - `level_name`, `level`: what the model takes for the level, (steps, mean and two ends of an interval, columns).
     - `levels`, `mean`, `quantiles`: the forecast, (ahead, columns) and (ahead, levels, columns); empty without one.
-    - `names`, `components`: the components, or else the states, (components, steps, mean and two ends).
+    - `names`, `components`: the components of a structural model (`structural`), otherwise the states; (components,
+      steps, mean and two ends).
     - `dated`: whether times are known; otherwise they are numbers of steps.
     """
 
@@ -37,6 +39,7 @@ class Outlook(NamedTuple):
     quantiles: np.ndarray
     names: list[str]
     components: np.ndarray
+    structural: bool
     dated: bool
 
 
@@ -56,6 +59,7 @@ def read_outlook(path: Path) -> Outlook | None:
             columns=[str(one) for one in arrays["columns"]],
             level_name=str(arrays["level_name"]),
             names=[str(one) for one in arrays["names"]],
+            structural=bool(arrays["structural"]),
             dated=bool(arrays["dated"]),
             **{name: arrays[name] for name in ("x", "coming", "values", "level", "levels", "mean", "quantiles")},
             components=arrays["components"],

@@ -92,5 +92,6 @@ def outlook(
         quantiles=quantiles,
         names=names,
         components=np.moveaxis(parts, 2, 0),
+        structural=kind == "component",
         dated=dated,
     )

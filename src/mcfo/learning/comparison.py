@@ -117,8 +117,8 @@ def compare(
 
     **Arguments:**
 
-    - `models`: names of the catalogue, with options as in "structural:season=12,trend=local"; by default a local level, a
-      local trend, and what the data suggest.
+    - `models`: names of the catalogue, with options as in "structural:season=12,trend=local"; by default a local
+      level, a local trend, and what the data suggest.
     - `holdout`: the number of steps at the end of each series; by default a fifth of the shortest.
     - `horizon`: the number of steps ahead.
     - `season`: the steps in a season; "auto" looks for it, None is none.
@@ -147,9 +147,12 @@ def compare(
     learned = table._replace(series_list=first, times=times)
     found = suggest(learned)
     period: Any = found.period if season == "auto" else season
+    period = int(period) if period is not None and float(period).is_integer() else period
     entrants = _entrants(found, period) if models is None else [_read(text) for text in models]
     rolled: dict[str, tuple[str, list[Rolling], float]] = {}
     notes = [f"The data suggest: {' '.join(found.reasons)}"] if found.reasons and models is None else []
+    if table.spacing is not None and not table.spacing.even:
+        notes.append("The times are not evenly spaced, but each row counts as one step here.")
     tell = progress or (lambda name: None)
     for one in entrants:
         tell(one.name)

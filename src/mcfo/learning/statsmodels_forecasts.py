@@ -40,10 +40,12 @@ def rival_rolling(
     logarithm = logarithm and bool(np.nanmin(values) > 0)
     data = np.log(values) if logarithm else values
     period = round(season) if season and 2 <= season <= min(_LONGEST_SEASON, first // 2) else None
+    # Imported before its warnings are silenced, because importing it shows them again.
+    model = _model(name, data[:first], period)
     with warnings.catch_warnings():
         # Its warnings are about starting values and convergence, of which its forecasts tell.
         warnings.simplefilter("ignore")
-        fitted = _model(name, data[:first], period).fit(disp=False)
+        fitted = model.fit(disp=False)
         whole = fitted.apply(data)
         mean, variance = (np.full((steps, horizon, 1), np.nan) for _ in range(2))
         for origin in np.flatnonzero(origins):

@@ -24,7 +24,7 @@ _PAST = 4
 """Observed steps that a figure of a forecast shows, for each step ahead."""
 _SHOWN = 400
 """Steps from which on single observations are no longer marked."""
-_INTERVAL = f"{CENTRAL[1] - CENTRAL[0]:.0%}"
+INTERVAL = f"{CENTRAL[1] - CENTRAL[0]:.0%}"
 
 
 @styled
@@ -35,7 +35,7 @@ def draw_fit(outlook: Outlook) -> Any:
     for index, (axis, column) in enumerate(zip(axes, columns, strict=True)):
         mean, low, high = outlook.level[:, :, index].T
         label = outlook.level_name
-        axis.fill_between(outlook.x, low, high, color=ORANGE, alpha=0.2, lw=0, label=f"{label}, {_INTERVAL}")
+        axis.fill_between(outlook.x, low, high, color=ORANGE, alpha=0.2, lw=0, label=f"{label}, {INTERVAL}")
         axis.plot(outlook.x, mean, color=ORANGE, lw=1.2, label=label)
         _draw_values(axis, outlook.x, outlook.values[:, index])
         _draw_future(axis, outlook, index)
@@ -68,7 +68,7 @@ def draw_components(outlook: Outlook) -> Any:
     for axis, name, (mean, low, high) in zip(
         axes, names, np.swapaxes(outlook.components[: len(names)], 1, 2), strict=True
     ):
-        axis.fill_between(outlook.x, low, high, color=ORANGE, alpha=0.25, lw=0, label=_INTERVAL)
+        axis.fill_between(outlook.x, low, high, color=ORANGE, alpha=0.25, lw=0, label=INTERVAL)
         axis.plot(outlook.x, mean, color=ORANGE, lw=1.2, label="mean")
         set_title(axis, name)
         mark_dates(axis, outlook.x)

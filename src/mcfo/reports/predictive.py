@@ -11,7 +11,7 @@ from scipy.special import gammaln, ndtri, xlogy
 
 from mcfo.data.inspection import MOST_COLUMNS, STATISTICS
 from mcfo.data.npz import read_arrays
-from mcfo.data.residual_tests import LAGS, autocorrelation, ljung_box
+from mcfo.data.residual_tests import LAGS, autocorrelation, ljung_box, residual_tests
 from mcfo.errors import InputError
 from mcfo.reports.calibration import draw_paths, draw_residuals, draw_statistics
 from mcfo.reports.figures import PIXELS
@@ -156,23 +156,36 @@ def check_concerns(checks: Checks) -> list[str]:
         concerns.append(
             f"The value before forecasts better than the model: {listed(worse)}. Take more steps, or another model."
         )
-    memory = [named[column] for column in several if ljung_box(series[column]).p_value < _SURE]
+    tests = [residual_tests(series[column]) for column in several]
+    memory = _with_p_values(named, [ljung_box(one).p_value for one in series])
     if memory:
         concerns.append(
             f"The forecast errors are autocorrelated: {listed(memory)}. The data have a memory that the model lacks: a "
             "trend, a season or more latent dimensions."
         )
-    volatile = [named[column] for column in several if ljung_box([one**2 for one in series[column]]).p_value < _SURE]
+    volatile = _with_p_values(named, [ljung_box([one**2 for one in each]).p_value for each in series])
     if volatile:
         concerns.append(
             f"Large forecast errors come in clusters: {listed(volatile)}. The noise of the data changes over time, "
             "that of the model does not."
+        )
+    changed = _with_p_values(named, [one.heteroscedasticity.p_value for one in tests])
+    if changed:
+        concerns.append(
+            f"The forecast errors are not as large at the end as at the beginning: {listed(changed)}. The noise "
+            "changes over time; a logarithm may help where it grows with the level."
         )
     far = [f"{name} of {column}" for column, name, own, simulated, _ in _statistics(checks) if _beyond(own, simulated)]
     if far:
         more = f" and {len(far) - 6} more" if len(far) > 6 else ""
         concerns.append(f"Series that the model generates differ from the data: {listed(far[:6])}{more}.")
     return concerns
+
+
+def _with_p_values(columns: list[str], p_values: list[float]) -> list[str]:
+    """The columns whose residuals a test rejects, each with its p-value."""
+    pairs = zip(columns, p_values, strict=True)
+    return [f"{name} (p = {significant(p_value, 2)})" for name, p_value in pairs if p_value < _SURE]
 
 
 def add_check_figures(report: Report, checks: Checks, figures: Path) -> None:
