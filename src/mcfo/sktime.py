@@ -114,9 +114,7 @@ class McfoForecaster(BaseForecaster):
         chosen = quantiles[:, [levels.index(one) for one in alpha]]
         return pd.DataFrame(chosen, index=fh.to_absolute_index(self.cutoff), columns=columns)
 
-    def _answers(
-        self, fh: Any, X: pd.DataFrame | None, levels: tuple[float, ...]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _answers(self, fh: Any, X: pd.DataFrame | None, levels: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
         """Means and quantiles at the steps of a horizon, which counts from the last row; 0 is the last row itself."""
         ahead = np.asarray(fh.to_relative(self.cutoff).to_pandas(), int)
         mean, quantiles = np.full(len(ahead), np.nan), np.full((len(ahead), len(levels)), np.nan)
@@ -130,7 +128,9 @@ class McfoForecaster(BaseForecaster):
             quantiles[later] = future["observation_quantiles"].values[rows, :, 0]
         if not later.all():
             rows = len(self._known.values()) - 1 + ahead[~later]
-            found = [answer(self._known, **options).isel(series=0) for answer in (self.fitted_.filter, self.fitted_.smooth)]
+            found = [
+                answer(self._known, **options).isel(series=0) for answer in (self.fitted_.filter, self.fitted_.smooth)
+            ]
             means = [one["observation_mean"].values[rows, 0] for one in found]
             ends = [one["observation_quantiles"].values[rows, :, 0] for one in found]
             predicted = np.isfinite(means[0])

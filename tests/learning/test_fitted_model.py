@@ -155,6 +155,7 @@ def test_figures_and_the_page_of_a_notebook(fitted):
     page = fitted._repr_html_()
     assert page.startswith("<iframe")
     assert "level scale of trend" in page
+    assert "scale of first season" in page
     assert page.count("data:image/png;base64") == 2
 
 

@@ -78,7 +78,7 @@ def compare(
             console.print(f"Scores: {out}", highlight=False, soft_wrap=True, markup=False)
 
 
-def _season(text: str) -> float | str | None:
+def _season(text: str) -> float | int | str | None:
     if text in ("auto", "none"):
         return None if text == "none" else text
     try:

@@ -133,6 +133,7 @@ def compare(
             f"Models are compared on one column, but there are {len(table.columns)} ({', '.join(table.columns)}). "
             "Choose one (on the command line, --columns)."
         )
+    asked = None if models is None else [_read(text) for text in models]
     shortest = min(len(one.values()) for one in table.series_list)
     holdout = max(horizon, round(SHARE * shortest)) if holdout is None else holdout
     if horizon < 1 or holdout < horizon:
@@ -148,7 +149,7 @@ def compare(
     found = suggest(learned)
     period: Any = found.period if season == "auto" else season
     period = int(period) if period is not None and float(period).is_integer() else period
-    entrants = _entrants(found, period) if models is None else [_read(text) for text in models]
+    entrants = _entrants(found, period) if asked is None else asked
     rolled: dict[str, tuple[str, list[Rolling], float]] = {}
     notes = [f"The data suggest: {' '.join(found.reasons)}"] if found.reasons and models is None else []
     if table.spacing is not None and not table.spacing.even:

@@ -73,7 +73,8 @@ def _model(name: str, values: np.ndarray, period: int | None) -> Any:
     from statsmodels.tsa.statespace.sarimax import SARIMAX
 
     if name == RIVALS[0]:
-        return ExponentialSmoothing(values, trend=True, damped_trend=True, seasonal=period)
+        # A concentrated variance would be estimated again from the data that are forecast.
+        return ExponentialSmoothing(values, trend=True, damped_trend=True, seasonal=period, concentrate_scale=False)
     if period is None:
         return SARIMAX(values, order=(1, 1, 1))
     return SARIMAX(values, order=(0, 1, 1), seasonal_order=(0, 1, 1, period))
