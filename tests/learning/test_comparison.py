@@ -33,9 +33,8 @@ def test_forecasts_of_statsmodels_are_those_of_its_own_methods(name):
     origins = np.arange(40) == 36
     found = rival_rolling(name, values, origins, 2, season=None, logarithm=False)
     first = values[:36]
-    model = (
-        ExponentialSmoothing(first, trend=True, damped_trend=True) if "ETS" in name else SARIMAX(first, order=(1, 1, 1))
-    )
+    smoothing = {"trend": True, "damped_trend": True, "concentrate_scale": False}
+    model = ExponentialSmoothing(first, **smoothing) if "ETS" in name else SARIMAX(first, order=(1, 1, 1))
     ahead = model.fit(disp=False).get_forecast(2)
     np.testing.assert_allclose(found.mean[36, :, 0], ahead.predicted_mean, rtol=1e-6)
     error = values[36:38] - ahead.predicted_mean
