@@ -27,9 +27,9 @@ _LEAST = 16
 class McfoForecaster(BaseForecaster):
     """A state-space model that is learned by `fit` and forecasts by `predict`, `predict_quantiles`, `predict_interval`.
 
-        forecaster = McfoForecaster(season=12, options={"trend": "local", "transform": "log"})
-        forecaster.fit(y, fh=range(1, 13))
-        forecaster.predict_interval(coverage=0.9)
+        >>> from mcfo.sktime import McfoForecaster
+        >>> forecaster = McfoForecaster(season=12, options={"trend": "local", "transform": "log"})
+        >>> forecaster.fit(y, fh=range(1, 13)).predict_interval(coverage=0.9)  # doctest: +SKIP
 
     A panel or a hierarchy, and a frame of several variables, get one model for each instance and variable. Inputs X are
     read by the models that take inputs; their rows must be known from the step after the data on. In-sample predictions
