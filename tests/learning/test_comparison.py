@@ -8,6 +8,7 @@ import pytest
 
 import mcfo
 from mcfo.errors import InputError
+from mcfo.inference.naive import naive_rolling
 from mcfo.learning.statsmodels_forecasts import RIVALS, rival_rolling
 from support.commands import invoke, refused
 from support.real_series import AIRLINE
@@ -91,6 +92,21 @@ def test_a_season_wins_where_there_is_one(tmp_path, monkeypatch):
     content = json.loads((tmp_path / "scores.json").read_text())
     assert content["models"][0]["name"] == "seasonal naive"
     assert content["holdout"] == 8
+
+
+def test_a_model_without_a_forecast_is_left_out_and_named(monkeypatch):
+    data = seasonal().iloc[:16]
+
+    def nothing(name, values, origins, horizon, **options):
+        found = naive_rolling(values[:, None], origins, horizon)
+        return type(found)(**{key: np.full_like(value, np.nan) for key, value in vars(found).items()})
+
+    monkeypatch.setattr("mcfo.learning.comparison.rival_rolling", nothing)
+    found = mcfo.compare(data, models=[], holdout=4, season=4)
+    assert [one.name for one in found.scores] == ["seasonal naive", "naive"]
+    assert [note for note in found.notes if "none of its forecasts" in note] == [
+        f"{name} was left out: none of its forecasts of the held-out values is finite." for name in RIVALS
+    ]
 
 
 @pytest.mark.slow

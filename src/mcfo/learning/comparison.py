@@ -179,6 +179,12 @@ def compare(
         each = [naive_rolling(*both, horizon, back) for both in zip(values, origins, strict=True)]
         rolled[name] = "naive", each, time.perf_counter() - began
     notes += _add_rivals(rolled, table, values, origins, horizon, period, found.transform == "log", tell)
+    without = [name for name, (_, each, _) in rolled.items() if not any(np.isfinite(one.crps).any() for one in each)]
+    for name in without:
+        del rolled[name]
+        notes.append(f"{name} was left out: none of its forecasts of the held-out values is finite.")
+    if not rolled:
+        raise InputError("No model has a finite forecast of a held-out value. Hold out more steps (--holdout-steps).")
     scores, forecasts = _scores(rolled, values, horizon)
     return Comparison(scores, notes, holdout, horizon, period, forecasts)
 
@@ -265,7 +271,7 @@ def _scores(
     stacked = {name: np.concatenate([one.crps[..., 0] for one in each]) for name, (_, each, _) in rolled.items()}
     shared = np.all([np.isfinite(one) for one in stacked.values()], axis=0)
     if not shared.any():
-        raise InputError("No held-out value has a forecast of every model. Hold out more steps.")
+        raise InputError("No held-out value has a forecast of every model. Hold out more steps (--holdout-steps).")
     targets = np.concatenate([_targets(one[:, 0], horizon) for one in values])
     found = []
     for name, (kind, each, seconds) in rolled.items():
@@ -313,6 +319,8 @@ def verdict(comparison: Comparison) -> str:
     """One sentence about who won, and by how much."""
     best = comparison.best
     naive = [one for one in comparison.scores if one.kind == "naive"]
+    if not naive:
+        return f"The lowest CRPS has {best.name}: {significant(best.crps, 3)}."
     reference = min(naive, key=lambda one: one.crps)
     if best.kind == "naive":
         return f"Nothing forecasts better than the {best.name} forecast (CRPS {significant(best.crps, 3)})."
