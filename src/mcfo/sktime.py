@@ -107,7 +107,9 @@ class McfoForecaster(BaseForecaster):
         mean, _ = self._answers(fh, X, (0.5,))
         return pd.Series(mean, index=fh.to_absolute_index(self.cutoff), name=self._rows.name)
 
-    def _predict_quantiles(self, fh: Any, X: pd.DataFrame | None, alpha: Sequence[float]) -> pd.DataFrame:
+    def _predict_quantiles(  # pyright: ignore[reportIncompatibleMethodOverride]
+        self, fh: Any, X: pd.DataFrame | None, alpha: Sequence[float]
+    ) -> pd.DataFrame:
         levels = sorted(set(alpha))
         _, quantiles = self._answers(fh, X, tuple(levels))
         columns = pd.MultiIndex.from_product([self._get_varnames(), alpha])
@@ -157,7 +159,9 @@ class McfoForecaster(BaseForecaster):
         return {**found, "log_likelihood": summary.log_likelihood, "aic": summary.aic, "bic": summary.bic}
 
     @classmethod
-    def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
+    def get_test_params(  # pyright: ignore[reportIncompatibleMethodOverride]
+        cls, parameter_set: str = "default"
+    ) -> list[dict[str, Any]]:
         """Return arguments for sktime's tests."""
         return [{"model": "local-level"}, {"season": 4, "options": {"trend": "local"}, "seed": 1}]
 

@@ -13,7 +13,7 @@ from mcfo.data.residual_tests import residual_tests
 def test_the_numbers_are_those_of_statsmodels(season, lags):
     residuals = np.random.default_rng(0).standard_t(5, size=131)
     found = residual_tests([np.concatenate([np.full(13, np.nan), residuals])], season=season)
-    assert (found.count, found.lags) == (131, lags)
+    assert (found.size, found.lags) == (131, lags)
     theirs = acorr_ljungbox(residuals, lags=[lags])
     assert found.serial == pytest.approx((theirs["lb_stat"].iloc[0], theirs["lb_pvalue"].iloc[0]), rel=1e-9)
     break_ = breakvar_heteroskedasticity_test(residuals, subset_length=round(131 / 3))

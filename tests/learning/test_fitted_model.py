@@ -167,7 +167,7 @@ def test_counts_have_the_same_methods():
     ours = fitted.summary()
     assert not ours.exact
     assert ours.log_likelihood_error > 0
-    assert ours.tests["visits"].count == 48
+    assert ours.tests["visits"].size == 48
     assert "±" in str(ours)
     future = fitted.predict(2, particles=50)
     assert list(future.index.astype(str)) == ["2024-01", "2024-02"]

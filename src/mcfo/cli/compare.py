@@ -51,7 +51,8 @@ def compare(
         from mcfo.learning.comparison import compare as compute
         from mcfo.learning.comparison import verdict
 
-        table = read_series(file, **table_columns(columns, series, time, inputs=inputs)).on_grid()
+        asked: dict[str, Any] = table_columns(columns, series, time, inputs=inputs)
+        table = read_series(file, **asked).on_grid()
         console = Console(stderr=as_json)
         for note in table.notes:
             console.print(note, highlight=False, markup=False)

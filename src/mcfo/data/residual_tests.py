@@ -23,14 +23,14 @@ class ResidualTest(NamedTuple):
 
 
 class ResidualTests(NamedTuple):
-    """Tests of the standardized residuals of one column, over all series.
+    """Tests of the standardized residuals of one column, over all series; `size` is the number of residuals.
 
     - `serial`: Ljung and Box (1978), `lags` lags: large if forecast errors are autocorrelated.
     - `heteroscedasticity`: the sum of squares of the last third over that of the first (Harvey 1989), two-sided.
     - `normality`: Jarque and Bera (1980), from skewness and kurtosis.
     """
 
-    count: int
+    size: int
     lags: int
     serial: ResidualTest
     heteroscedasticity: ResidualTest

@@ -141,7 +141,7 @@ class FittedModel:
         rows = inputs.to_numpy(float) if hasattr(inputs, "to_numpy") else inputs
         return to_frame(self.forecast(data, steps, levels=levels, inputs=rows, **options))
 
-    def score(self, data: Any = None, *, horizon: int = 1, season: int | None = None, **options: Any) -> Any:
+    def score(self, data: Any = None, *, horizon: int = 1, season: float | int | None = None, **options: Any) -> Any:
         """Score forecasts of every step, beside naive ones: a data frame of log scores, CRPS, RMSE and coverage.
 
         Of rows that follow those that it learned from, all that came before is known to each forecast, and the new

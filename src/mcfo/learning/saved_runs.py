@@ -36,8 +36,8 @@ class SavedSeed(FittedModel):
     """The model and the proposal of one seed of a run; `nll_per_step` is that of the run's last evaluation."""
 
     seed: int
-    model: Model
-    proposal: Proposal
+    model: Model  # pyright: ignore[reportIncompatibleMethodOverride]
+    proposal: Proposal  # pyright: ignore[reportIncompatibleMethodOverride]
     record: RunRecord
     nll_per_step: float = math.inf
     inputs: Inputs = NO_INPUTS
@@ -75,9 +75,13 @@ class SavedSeed(FittedModel):
         """Whether the evaluation is of the data that it learned from."""
         return nested(self.record.ended, "evaluated_on") != "validation"
 
-    @cached_property
+    @property
     def history(self) -> NamedSeries:
         """The series that it learned from, read again from their file."""
+        return self._stored
+
+    @cached_property
+    def _stored(self) -> NamedSeries:
         data = entries(self.record.config.get("data"))
         file = text(data.get("file"))
         if file is None or not Path(file).exists():

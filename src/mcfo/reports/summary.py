@@ -105,7 +105,7 @@ class FitSummary:
             header = ["residuals", "n", "Ljung-Box", "p", "heteroscedasticity", "p", "Jarque-Bera", "p"]
             rows = []
             for column, tests in self.tests.items():
-                cells = [column, str(tests.count)]
+                cells = [column, str(tests.size)]
                 for test in (tests.serial, tests.heteroscedasticity, tests.normality):
                     cells += [fixed(_finite(test.statistic), 2), significant(_finite(test.p_value), 2)]
                 cells[2] += f" ({tests.lags})" * (cells[2] != MISSING)
