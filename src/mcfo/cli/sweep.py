@@ -71,7 +71,9 @@ def _options_of_fit() -> dict[str, Option]:
             found[parameter.name] = Option("", "", False, False)
         else:
             flag, off = parameter.opts[0], next(iter(parameter.secondary_opts), "")
-            found[flag.removeprefix("--")] = Option(flag, off, parameter.multiple, parameter.is_flag)
+            found[flag.removeprefix("--")] = Option(
+                flag, off, parameter.multiple, bool(getattr(parameter, "is_flag", False))
+            )
     return found
 
 

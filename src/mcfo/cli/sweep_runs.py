@@ -73,11 +73,12 @@ def run_on_ray(tasks: Sequence[Task], cores: int, address: str, ended: Ended) ->
     """Run all tasks on a Ray cluster, which shares this machine's folders; lost and failed ones are tried again."""
     try:
         import ray
+        from ray.exceptions import RayError
     except ImportError:
         raise InputError("Sweeps on Ray need the package ray: pip install 'mcfo[ray]'.") from None
     try:
-        where = {} if address == "local" else {"address": address}
-        ray.init(**where, log_to_driver=False, include_dashboard=False if address == "local" else None)
+        # `local` starts a cluster here, also where a variable of the environment names another one.
+        ray.init(address, log_to_driver=False, logging_level="ERROR")
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"There is no Ray cluster at {address}: {error}. Give its address, auto, or local.") from error
     try:
@@ -89,7 +90,7 @@ def run_on_ray(tasks: Sequence[Task], cores: int, address: str, ended: Ended) ->
             task = pending.pop(done[0])
             try:
                 ended(task.name, ray.get(done[0]))
-            except ray.exceptions.RayError:
+            except RayError:
                 ended(task.name, 1)
     finally:
         ray.shutdown()
