@@ -208,12 +208,12 @@ def map_in_rounds(function: Callable[[Any], Any], rows: Any) -> Any:
 
 
 def uniform(key: Key, shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
-    """Return the bits of `jax.random.uniform`. Call it inside `map_in_rounds`."""
+    """Draw bit-identical numbers to `jax.random.uniform`. Call it inside `map_in_rounds`."""
     return _fractions(_words(key, shape, dtype), dtype)
 
 
 def exponential(key: Key, shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
-    """Return the bits of `jax.random.exponential`. Call it inside `map_in_rounds`."""
+    """Draw bit-identical numbers to `jax.random.exponential`. Call it inside `map_in_rounds`."""
     return -jnp.log1p(-uniform(key, shape, dtype))
 
 

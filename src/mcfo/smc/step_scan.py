@@ -50,7 +50,7 @@ def step_scan(
     dtype = outcome.state.log_weights.dtype
 
     def of_block(state: State, rows: Any) -> tuple[State, Any]:
-        # Outside of the inner loop: computing random bits for one step at a time takes longer than a small filter's step.
+        # Outside of the inner loop: random bits for one step at a time take longer than the step of a small filter.
         randomness = draw_randomness(sampler, fit.step, dtype, key, rows[0].series_id, rows[0].time)
 
         def body(state: State, step: Any) -> tuple[State, Any]:
@@ -108,8 +108,8 @@ def frame(proposal: Proposal, values: Any, *, time: int, inputs: Any = None, ser
     """
     row = np.asarray(values).reshape(1, -1)
     known = ~np.isnan(row.astype(float))
-    # `Series` refuses a series without any value, but such a step is valid, so the mask is set afterwards. If possible it
-    # has one column, so that complete and missing steps run the same program.
+    # `Series` refuses a series without any value, but such a step is valid, so the mask is set afterwards. If possible
+    # it has one column, so that complete and missing steps run the same program.
     series = Series.from_values(
         np.where(known, row, 0), inputs=None if inputs is None else np.reshape(inputs, (1, -1)), series_id=series_id
     )
