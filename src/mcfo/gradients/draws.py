@@ -26,7 +26,7 @@ from mcfo.types import Key
 Sampler = SMC | PIMH
 
 _FRESH_TAG = 0x66726573
-"""Separates the noise that is drawn anew for an accepted sweep from the sweep's own."""
+"""Separates the fresh noise for an accepted sweep from the sweep's own noise."""
 
 
 class Run(eqx.Module):
@@ -175,7 +175,7 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
         particles = history.ancestors.shape[-1]
         fresh = chain.key if pimh.reuse_noise else jax.random.fold_in(chain.key, _FRESH_TAG)
         noise_keys = step_keys(fresh, frames.series_id, frames.time).noise
-        # Imputed values are not drawn anew: the memories of later steps have read them.
+        # Imputed values are not drawn again: the memories of later steps have read them.
         own_keys = step_keys(chain.key, frames.series_id, frames.time).imputation
         imputation = jax.vmap(lambda frame, key: imputation_keys(model, frame, key, particles))(frames, own_keys)
         uniform = uniform_log_weights(particles, history.log_weights.dtype)

@@ -135,7 +135,7 @@ def _check_pair(prior: Any, law: Any, model_method: str, proposal_method: str, k
     if latent.shape != wanted.shape:
         raise ValueError(
             f"The proposal's {proposal_method}() draws latents of shape {latent.shape}, but the model's "
-            f"{model_method}() has event shape {wanted.shape}. Make the proposal for a latent of shape {wanted.shape}."
+            f"{model_method}() has event shape {wanted.shape}. Build the proposal for a latent of shape {wanted.shape}."
         )
     _check_support(prior, law, model_method, proposal_method)
     return latent

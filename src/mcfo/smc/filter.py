@@ -77,8 +77,8 @@ class SMC(eqx.Module):
         check_frame(frame)
         if len(state.log_weights) != self.particles:
             raise ValueError(
-                f"The state has {len(state.log_weights)} particles, but this sampler has {self.particles}. Go on with "
-                "the sampler that made the state."
+                f"The state has {len(state.log_weights)} particles, but this sampler has {self.particles}. Continue "
+                "with the sampler that returned the state."
             )
         return _one_step(self, model, proposal, state, frame, key)
 

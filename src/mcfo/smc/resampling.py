@@ -185,7 +185,7 @@ def _ordered_points(distances: Float[Array, " distances"], n: int | Int[Array, "
 
 
 def _from_boundaries(boundaries: Int[Array, " particles"], count: int | None = None) -> Int[Array, " n"]:
-    """Return the ancestors of n indices (K by default). Particle i owns those from boundaries[i-1] to boundaries[i] - 1.
+    """Return the ancestors of n indices (K by default); particle i owns boundaries[i-1] to boundaries[i] - 1.
 
     A_j = #{i : boundaries[i] <= j} is counted by a scatter and a cumulative sum, which is linear in K; a binary search
     for each index would not be. The last boundary must be n.

@@ -61,7 +61,7 @@ class Record(eqx.Module):
 
     @property
     def finite(self) -> Bool[Array, "*steps"]:
-        """Whether the step's evidence is a finite number."""
+        """True where the step's evidence is a finite number."""
         return jnp.isfinite(self.log_evidence)
 
 
@@ -126,5 +126,5 @@ class Trace(eqx.Module):
     def require_history(self) -> History:
         """Return the history, or raise an error that says how to save it."""
         if self.history is None:
-            raise ValueError("This run kept no history. Run the sampler with history=True.")
+            raise ValueError("This run saved no history. Run the sampler with history=True.")
         return self.history
