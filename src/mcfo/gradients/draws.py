@@ -235,9 +235,9 @@ def has_zero_weight(draw: StepDraw) -> Bool[Array, "*steps particles"]:
 
 
 def stand_in(tree: Any, draw: StepDraw) -> Any:
-    """Return the arrays with each zero-weight particle replaced by the particle of largest weight.
+    """Return the arrays with a stand-in for each zero-weight particle: the values of the particle of largest weight.
 
-    A zero-weight particle may be anywhere, and zero times an infinite derivative is NaN. Its replacement has finite
+    A zero-weight particle may be anywhere, and zero times an infinite derivative is NaN. A stand-in has finite
     derivatives, and its weight is still zero.
     """
     absent = has_zero_weight(draw)

@@ -37,7 +37,7 @@ def all_series() -> tuple[str, ...]:
 
 def _is_shared() -> bool:
     """Return whether several devices share the batch that is being traced."""
-    # JAX has no query for the axes in scope: it raises an error for one that does not exist.
+    # JAX reports an axis that does not exist only by an error.
     try:
         jax.lax.axis_size(DEVICES)
     except NameError:

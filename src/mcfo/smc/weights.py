@@ -80,9 +80,9 @@ class Positions(NamedTuple):
 class Cumulative(NamedTuple):
     """Cumulative sums of non-negative values, on a line from 0 to n.
 
-    They never decrease, they are constant exactly where a value is zero, and the last one is exactly n. The second
-    property prevents rounding from making a zero-weight particle an ancestor. If the total is zero or not finite, the
-    sums rise evenly.
+    They never decrease, they are constant exactly where a value is zero, and the last one is exactly n, or n - `gap`
+    where one is given. The second property prevents rounding from making a zero-weight particle an ancestor. If the
+    total is zero or not finite, the sums rise evenly.
 
     - `shares`: cumulative sums within each group, as shares of the group's sum: the last one is exactly one.
     - `start`, `end`: where each group starts and ends. The end of one group is the start of the next.
