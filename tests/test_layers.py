@@ -13,6 +13,7 @@ ROOT = Path(mcfo.__file__).parent
 # From bottom to top. A module imports from its own layer and from those before it.
 LAYERS = [
     "errors",
+    "limits",
     "files",
     "types",
     "precision",
