@@ -58,7 +58,7 @@ class _Shown(reprlib.Repr):
 
 
 _SHOWN = _Shown()
-_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 3, 60, 60
+_SHOWN.maxlevel, _SHOWN.maxstring, _SHOWN.maxother = 2, 60, 60
 
 
 def shown(value: Any) -> str:

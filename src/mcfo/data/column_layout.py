@@ -191,7 +191,8 @@ def read_rows(
         except ValueError as error:
             raise InputError(f"{path}, {unit} {line}, column {layout.header[index]!r}: {error}") from None
         owners.append(owner_of.setdefault(name, len(owner_of)))
-        most.check("elements", len(numbers) + len(driven), path)
+        if len(numbers) + len(driven) > most.elements:
+            most.check("elements", len(numbers) + len(driven), path)
     if not owners:
         raise InputError(f"{path} has a header, but no rows below it. Write one row for each step.")
     table = np.frombuffer(numbers).reshape(len(owners), len(layout.values))

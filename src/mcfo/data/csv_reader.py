@@ -28,7 +28,8 @@ class _Lines:
     def __iter__(self) -> Iterator[str]:
         while line := self._file.readline(self._limits.line + 1 - self.length):
             self.length += len(line)
-            self._limits.check("line", self.length, self._path)
+            if self.length > self._limits.line:
+                self._limits.check("line", self.length, self._path)
             yield line
 
 
@@ -44,8 +45,7 @@ def read_csv(path: Path, wanted: RequestedColumns) -> RawSeries:
             )
             rows = _rows(path, reader, lines)
             _, header = next(rows, (1, []))
-            header = [name.strip() for name in header]
-            _check_header(path, header)
+            header = _checked_header(path, [name.strip() for name in header])
             first_rows = list(itertools.islice(rows, sample_rows(len(header))))
             sample = [[row[index].strip() for _, row in first_rows] for index in range(len(header))]
             layout = choose_columns(path, header, wanted, sample)
@@ -94,17 +94,18 @@ def _rows(path: Path, reader: Any, lines: _Lines) -> Iterator[tuple[int, list[st
         ) from error
 
 
-def _check_header(path: Path, header: list[str]) -> None:
+def _checked_header(path: Path, header: list[str]) -> list[str]:
     if any("\0" in name for name in header):
         raise _not_text(path, 1)
     if not header:
         raise InputError(f"{path}, line 1: there is no header. Write the names of the columns into the first line.")
-    check_names(f"{path}, line 1", header)
+    header = check_names(f"{path}, line 1", header)
     if all(name in MISSING or read_number(name) or read_date(name) for name in header):
         raise InputError(
             f"{path}, line 1: {', '.join(header[:3])} look like data, but a header is wanted. Write the names of the "
             "columns into a line above."
         )
+    return header
 
 
 def _undecodable_line(path: Path) -> int:

@@ -80,16 +80,12 @@ def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
     """Convert nested lists of pieces, steps and MIDI numbers to piano-rolls; `where` names them in errors."""
     if not isinstance(pieces, list | tuple):
         raise InputError(f"{where}: a list of pieces is wanted, but this is a {type(pieces).__name__}.")
-    rolls = []
-    elements = 0
     for number, piece in enumerate(pieces, 1):
         if not isinstance(piece, list | tuple):
             raise InputError(f"{where}, piece {number}: a list of steps is wanted, not a {type(piece).__name__}.")
-        # A list that stands in a pickle once may be meant many times: what counts is what it unfolds into.
-        elements += 1 + KEYS * len(piece)
-        limits().check("elements", elements, where)
-        rolls.append(_roll_from_notes(piece, f"{where}, piece {number}"))
-    return rolls
+    # A list that stands in a pickle once may be meant many times: what counts is what it unfolds into.
+    limits().check("elements", KEYS * sum(map(len, pieces)), where)
+    return [_roll_from_notes(piece, f"{where}, piece {number}") for number, piece in enumerate(pieces, 1)]
 
 
 def _roll_from_notes(steps: Sequence[Any], where: str) -> np.ndarray:
