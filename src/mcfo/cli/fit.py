@@ -285,7 +285,7 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
         total = fitted.steps * len(fitted.seeds)
         console.print(f"[yellow]{fitted.skipped} of {total} updates were not finite and were skipped.[/yellow]")
     for warning in fitted.warnings:
-        console.print(warning, style="yellow", highlight=False)
+        console.print(warning, style="yellow", highlight=False, markup=False)
     for one in fitted.seeds:
         if one.convergence is not None:
             console.print(_convergence(one.seed, one.convergence, fitted.steps), highlight=False, markup=False)

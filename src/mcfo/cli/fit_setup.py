@@ -1,6 +1,5 @@
 """What `mcfo fit` starts from: the data, the initial model and the objective."""
 
-import hashlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -159,6 +158,9 @@ def described(reference: str, own: bool) -> dict[str, Any]:
     """A model or a proposal in config.json; one of the user's own with a hash of the code."""
     if not own:
         return {"name": reference, "own": False}
+    from mcfo.catalogue.trust import digest, trust
+
+    trust(reference)
     file, _, name = reference.rpartition(":")
-    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
+    path = Path(file).resolve()
+    return {"name": f"{path.name}:{name}", "own": True, "path": str(path), "sha256": digest(path)}

@@ -17,6 +17,11 @@ from mcfo.limits import limits
 DELIMITERS = (",", ";", "\t")
 
 
+def name_cell(name: str) -> str:
+    """Return a name as a cell that no spreadsheet takes for a formula; a number is none."""
+    return f"'{name}" if name[:1] in ("=", "+", "-", "@") and read_number(name) is None else name
+
+
 class _Lines:
     """The lines of a file, of which those of one row may not be longer than the limit."""
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from mcfo.data.calendar import Calendar
 from mcfo.data.column_layout import DefaultColumns, RequestedColumns
-from mcfo.data.csv_reader import DELIMITERS
+from mcfo.data.csv_reader import DELIMITERS, name_cell
 from mcfo.data.frame_forms import FrameForm, local_times, restore_frame
 from mcfo.data.frames import SOURCE, is_frame, read_frame
 from mcfo.data.frequencies import Frequency, fill_grid
@@ -274,7 +274,9 @@ def write_series(path: Path, series_list: Sequence[Series], columns: Sequence[st
     text = io.StringIO(newline="")
     # The reader would take semicolons in an unquoted name for the delimiter.
     risky = any(mark in name for name in names for mark in DELIMITERS)
-    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(names)
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(
+        map(name_cell, names)
+    )
     writer = csv.writer(text, lineterminator="\n")
     for number, series in enumerate(series_list, 1):
         shape = series.observations.shape

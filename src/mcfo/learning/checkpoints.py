@@ -102,23 +102,27 @@ class Checkpoints:
 
         - `like`: a state of the same shape, such as the initial one.
         """
-        unreadable: dict[int, str] = {}
+        unreadable: list[int] = []
         for step in reversed(self.steps()):
             try:
                 with _orbax():
                     content: Any = self._manager.load(step)
-            except Exception as error:
-                unreadable[step] = _first_line(error)
+            except Exception:
+                # Orbax and its storage raise errors of many types over damaged files; the next older one may be sound.
+                unreadable.append(step)
                 continue
-            for bad, message in unreadable.items():
-                warnings.warn(f"The checkpoint of step {bad} cannot be read ({message}) and is replaced.", stacklevel=2)
+            for bad in unreadable:
+                warnings.warn(
+                    f"The checkpoint of step {bad} is damaged and is replaced: the run resumes from step {step}.",
+                    stacklevel=2,
+                )
                 with _orbax():
                     self._manager.delete(bad)
             return self._fill(like, content)
         if unreadable:
             raise InputError(
-                f"No checkpoint in {self._folder} can be read ({'; '.join(unreadable.values())}). Start again in "
-                "another folder."
+                f"No checkpoint in {self._folder} can be read: those of the steps "
+                f"{', '.join(map(str, sorted(unreadable)))} are damaged. Start again in another folder."
             )
         return None
 
