@@ -81,9 +81,8 @@ class Worker:
         }
         command = [sys.executable, "-m", "fuzz.worker", str(self._folder), *(["commands"] if self._commands else [])]
         pipe = subprocess.PIPE
-        self._process = subprocess.Popen(
-            command, stdin=pipe, stdout=pipe, stderr=self._errors.open("wb"), env=environment
-        )
+        with self._errors.open("wb") as errors:
+            self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=errors, env=environment)
         ready = self._answer()
         assert ready == {"end": "ready"}, self._errors.read_text(errors="replace")[-3000:]
 

@@ -41,16 +41,20 @@ class Watch:
 
     def _look(self, event: str, arguments: tuple[Any, ...]) -> None:
         if event in _FORBIDDEN:
-            self.found.append(f"{event}{arguments!r}"[:300])
+            self._refuse(f"{event}{arguments!r}")
         elif event == "open" and isinstance(arguments[0], str | bytes):
             path = os.path.abspath(os.fsdecode(arguments[0]))
             writes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) and path != "/dev/null"
             if not path.startswith((self._folder,) if writes else self._readable):
-                self.found.append(f"{'writes' if writes else 'reads'} {path}"[:300])
+                self._refuse(f"{'writes' if writes else 'reads'} {path}")
         elif event in _CHANGES:
             for one in arguments[:2]:
                 if isinstance(one, str | bytes) and not os.path.abspath(os.fsdecode(one)).startswith(self._folder):
-                    self.found.append(f"{event} {os.fsdecode(one)}"[:300])
+                    self._refuse(f"{event} {os.fsdecode(one)}")
+
+    def _refuse(self, text: str) -> None:
+        self.found.append(text[:300])
+        raise PermissionError(f"the watch of the fuzzer: {text[:300]}")
 
 
 def read_series(path: Path) -> None:
@@ -166,11 +170,11 @@ def main() -> None:
     mapped = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (mapped + MEMORY * (4 if commands else 1),) * 2)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    watch = Watch(folder)
     if "FUZZ_HARM" in os.environ:
         # A test of the oracle brings readers that do what must not be done.
         sys.path.insert(0, os.environ["FUZZ_HARM"])
         importlib.import_module("harm")
+    watch = Watch(folder)
     print(json.dumps({"end": "ready"}), file=answers, flush=True)
     for line in sys.stdin:
         print(json.dumps(answer(json.loads(line), watch)), file=answers, flush=True)
