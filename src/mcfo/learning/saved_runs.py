@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 _Tree = TypeVar("_Tree")
 _NUMBER = re.compile(r"(?<![\d.])\d{1,18}(?![\d.])")
-_LARGE = 10_000_000
-"""Numbers in an array for which it is worth the time to ask first how large the others are."""
+_LARGE = 3000
+"""A width of a network for which it is worth the time to ask first how large its arrays are."""
 
 
 class SavedSeed(NamedTuple):
@@ -268,7 +268,7 @@ def _require_memory(config: Path, options: Mapping[str, Any], build_start: Calla
     """Refuse options that ask for more numbers than the limit, before the model is built."""
     sizes = [int(size) for name, value in options.items() if "seed" not in name for size in _NUMBER.findall(str(value))]
     limits().check("columns", len(sizes), config)
-    if math.prod(sorted(sizes)[-2:]) < _LARGE:
+    if max(sizes, default=0) < _LARGE:
         return
     try:
         start = eqx.filter_eval_shape(lambda: build_start()[:2])
