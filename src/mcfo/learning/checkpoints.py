@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import shutil
 import threading
 import warnings
 from collections.abc import Iterator
@@ -17,7 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcfo.data.run_record import number
 from mcfo.errors import InputError, RunError
+from mcfo.files import nested
 from mcfo.learning.parameters import dotted, named_arrays
 from mcfo.learning.step import State
 
@@ -60,12 +64,26 @@ class Checkpoints:
         best = policies.BestN(
             get_metric_fn=lambda metrics: metrics[_SCORE], reverse=True, n=1, keep_checkpoints_without_metrics=False
         )
+        self._drop_damaged_scores()
         with _orbax():
             return training.Checkpointer(
                 self._folder.absolute(),
                 preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(KEEP), best]),
                 cleanup_tmp_directories=True,
             )
+
+    def _drop_damaged_scores(self) -> None:
+        """Remove scores that are not readable, without which Orbax would not open the folder at all."""
+        for file in self._folder.glob("*/metrics/metrics"):
+            try:
+                score = number(nested(json.loads(file.read_bytes()), _SCORE))
+            except (ValueError, RecursionError):
+                score = None
+            if score is None:
+                warnings.warn(
+                    f"The score of the checkpoint of step {file.parts[-3]} is damaged and left out.", stacklevel=2
+                )
+                shutil.rmtree(file.parent)
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, in ascending order."""
