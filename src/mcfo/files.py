@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from mcfo.errors import InputError
+from mcfo.errors import InputError, shown
 from mcfo.limits import check_document
 
 
@@ -55,6 +55,14 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} holds a {type(content).__name__}, but an object is wanted.")
     return content
+
+
+def json_text(value: Any) -> str:
+    """Return the beginning of a value of a JSON file as it stands there, for a message."""
+    if isinstance(value, list | dict):
+        return shown(value)
+    text = json.dumps(value)
+    return text if len(text) <= 60 else f"{text[:60]}..."
 
 
 def nested(value: Any, *names: str) -> Any:

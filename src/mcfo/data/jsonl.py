@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, BinaryIO, NamedTuple, NoReturn
+from io import BufferedIOBase
+from typing import Any, NamedTuple, NoReturn
 
-from mcfo.errors import InputError, nearest, shown
+from mcfo.errors import InputError, nearest
+from mcfo.files import json_text
 from mcfo.limits import limits
 from mcfo.validation import largest_value, too_large
 
@@ -22,7 +24,7 @@ class Line(NamedTuple):
     inputs: list[float] | None
 
 
-def read_lines(file: BinaryIO) -> Iterator[str | InputError]:
+def read_lines(file: BufferedIOBase) -> Iterator[str | InputError]:
     """Yield the lines of a stream, and an error in place of one that is too long or no text in UTF-8."""
     most = limits()
     while line := file.readline(most.line + 1):
@@ -80,7 +82,7 @@ def _driving(value: Any, names: Sequence[str], *, timed: bool) -> list[float] | 
     fields = value if isinstance(value, dict) else {}
     numbers = [_number(fields.get(ELAPSED, 1.0), ELAPSED)] if timed else []
     if timed and not numbers[0] > 0:
-        raise InputError(f"{ELAPSED} is {shown(fields[ELAPSED])}, but a positive number is wanted.")
+        raise InputError(f"{ELAPSED} is {json_text(fields[ELAPSED])}, but a positive number is wanted.")
     for name in names:
         number = _number(fields.get(name), name)
         if math.isnan(number):
@@ -97,7 +99,7 @@ def _number(value: Any, name: str) -> float:
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{name} is {shown(value)}, but a number or null is wanted.")
+        raise InputError(f"{name} is {json_text(value)}, but a number or null is wanted.")
     if abs(value) > largest_value():
         raise InputError(f"{name}: {too_large(str(value)[:40], 'write null')}")
     return float(value)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.errors import InputError, printable, shown
-from mcfo.files import nested, refuse_links
+from mcfo.errors import InputError, printable
+from mcfo.files import json_text, nested, refuse_links
 from mcfo.limits import check_document, limits
 
 _SECTIONS = ("model", "objective", "data", "settings")
@@ -191,7 +191,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if config.get("kind") != "fit":
         there = " Its report.html is there already." if (folder / "report.html").exists() else ""
         raise InputError(
-            f"{path} has kind {shown(config.get('kind'))}, but a run of mcfo fit has kind 'fit'.{there} Give the "
+            f"{path} has kind {json_text(config.get('kind'))}, but a run of mcfo fit has kind 'fit'.{there} Give the "
             "folder that mcfo fit wrote (--out)."
         )
     missing = [name for name in _SECTIONS if not isinstance(config.get(name), dict)]
@@ -214,7 +214,7 @@ def _read_object(path: Path, remedy: str) -> dict[str, Any] | None:
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON: {error}. {remedy}") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} holds {shown(value)}, but an object in braces is wanted. {remedy}")
+        raise InputError(f"{path} holds {json_text(value)}, but an object in braces is wanted. {remedy}")
     return value
 
 
@@ -262,7 +262,7 @@ def _read_metrics(path: Path) -> dict[int, list[dict[str, Any]]]:
         seed, step = whole(nested(line, "seed")), whole(nested(line, "step"))
         if seed is None or step is None:
             raise InputError(
-                f"Line {index} of {path} is {shown(line)}, but an object with whole numbers 'seed' and 'step' is "
+                f"Line {index} of {path} is {json_text(line)}, but an object with whole numbers 'seed' and 'step' is "
                 "wanted. Delete that line."
             )
         by_seed.setdefault(seed, {})[step] = {**line, "seed": seed, "step": step}
