@@ -35,7 +35,9 @@ class Watch:
     def __init__(self, folder: Path):
         self._folder = str(folder)
         places = [sys.prefix, sys.base_prefix, *sys.path, self._folder, os.environ.get("MPLCONFIGDIR", self._folder)]
-        self._readable = tuple(str(Path(place).resolve()) for place in places if place) + _HARMLESS
+        # The cache of compiled programs is the user's.
+        self._writable = tuple(filter(None, [self._folder, os.environ.get("JAX_COMPILATION_CACHE_DIR")]))
+        self._readable = tuple(str(Path(place).resolve()) for place in places if place) + self._writable + _HARMLESS
         self.found: list[str] = []
         sys.addaudithook(self._look)
 
@@ -45,11 +47,11 @@ class Watch:
         elif event == "open" and isinstance(arguments[0], str | bytes):
             path = os.path.abspath(os.fsdecode(arguments[0]))
             writes = bool(arguments[2] & (os.O_WRONLY | os.O_RDWR | os.O_CREAT)) and path != "/dev/null"
-            if not path.startswith((self._folder,) if writes else self._readable):
+            if not path.startswith(self._writable if writes else self._readable):
                 self._refuse(f"{'writes' if writes else 'reads'} {path}")
         elif event in _CHANGES:
             for one in arguments[:2]:
-                if isinstance(one, str | bytes) and not os.path.abspath(os.fsdecode(one)).startswith(self._folder):
+                if isinstance(one, str | bytes) and not os.path.abspath(os.fsdecode(one)).startswith(self._writable):
                     self._refuse(f"{event} {os.fsdecode(one)}")
 
     def _refuse(self, text: str) -> None:
