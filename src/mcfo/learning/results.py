@@ -12,6 +12,7 @@ from mcfo.inference.evaluation import Evaluation
 from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.smoothing import smooth
+from mcfo.learning.looks import Look, clear_loss
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
@@ -59,6 +60,8 @@ class SeedFit(Generic[_Model, _Proposal]):
     - `skipped`: the number of updates that were not finite and were skipped.
     - `best_step`: the number of updates after which the validation NLL was lowest.
     - `convergence`: how the search ended, if the likelihood is exact.
+    - `looks`: the likelihood at the start, after some of the updates, and of what is returned; of models with few
+      parameters that are learned by particles.
     """
 
     seed: int
@@ -68,11 +71,16 @@ class SeedFit(Generic[_Model, _Proposal]):
     skipped: int
     best_step: int | None
     convergence: Convergence | None = None
+    looks: tuple[Look, ...] = ()
 
 
 @dataclass(frozen=True)
 class Fitted(Generic[_Model, _Proposal]):
-    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all."""
+    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all.
+
+    `stopped` says why it ended: "converged" (nothing improved), "early" (nothing improved on the validation data within
+    the patience) or "finished" (all updates were made).
+    """
 
     seeds: tuple[SeedFit[_Model, _Proposal], ...]
     metrics: tuple[dict[str, Any], ...]
@@ -164,6 +172,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                 "best_step": one.best_step,
                 "evaluation": one.evaluation.as_data(),
                 **({} if one.convergence is None else {"convergence": one.convergence.as_data()}),
+                **({"looks": [look.as_data() for look in one.looks]} if one.looks else {}),
                 "parameters": {
                     name: np.asarray(array).tolist()
                     for name, array in named_arrays(Modules(one.model, one.proposal)).items()
@@ -198,7 +207,7 @@ def _warnings(fitted: Fitted) -> list[str]:
             f"{_named(stuck, fitted)} skipped every update, so nothing was learned. Look for absurd values in the "
             "data, start from other parameters, or use more particles."
         ]
-    return [text for text in (_low_sample_size(fitted), _decline(fitted)) if text]
+    return [text for text in (_low_sample_size(fitted), _loss(fitted) or _decline(fitted)) if text]
 
 
 def _named(seeds: list[SeedFit], fitted: Fitted) -> str:
@@ -220,6 +229,20 @@ def _low_sample_size(fitted: Fitted) -> str | None:
         f"{_named(low, fitted)} ended with a mean ESS of {worst.ess:.1f} of {worst.particles} particles. Bound and "
         "gradients then rest on a few particles: they are noisy, and the likelihood is underestimated. Use more "
         "particles, or a proposal that looks at the observation."
+    )
+
+
+def _loss(fitted: Fitted) -> str | None:
+    """Whether what is returned is worse than the start or what a look saw, by more than chance explains."""
+    found = {one.seed: clear_loss(one.looks, fitted.settings.tolerance) for one in fitted.seeds if one.looks}
+    lost = {seed: loss for seed, loss in found.items() if loss is not None}
+    if not lost:
+        return None
+    best, loss = max(lost.values(), key=lambda one: one[1])
+    before = "at its start" if best.step == 0 else f"after {best.step} updates"
+    return (
+        f"{_named([one for one in fitted.seeds if one.seed in lost], fitted)} ended {loss:.2g} nats of log-likelihood "
+        f"below what it had {before}. Lower the learning rate, use more particles, or take fewer steps."
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
@@ -20,7 +21,7 @@ from mcfo.gradients.rules import DEVICES
 from mcfo.learning.parameters import Modules
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
-from mcfo.types import Key, Scalar
+from mcfo.types import HostArray, Key, Scalar
 
 COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
 """At this level, compiling takes half as long and programs are as fast (jaxlib 0.10)."""
@@ -32,8 +33,8 @@ class State(eqx.Module):
     """The state of a run: all that the next update needs besides data and settings.
 
     All fields but `step` have a leading axis over the seeds. `average` is the mean of the parameters since averaging
-    started, and before that the parameters themselves; `best` are the parameters with the lowest validation NLL, found
-    at `best_step`, and `stale` counts the evaluations since then.
+    started anew, and before that the parameters themselves; `best` are the parameters with the lowest validation NLL,
+    found at `best_step`, and `stale` counts the evaluations since then.
     """
 
     step: Int[Array, ""]
@@ -87,8 +88,15 @@ class Outcome(eqx.Module):
     ess: Scalar
 
 
-def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key) -> Outcome:
-    """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter."""
+def bound_and_gradients(
+    objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key, scale: HostArray | None = None
+) -> Outcome:
+    """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter.
+
+    **Arguments:**
+
+    - `scale`: what the unit of each column was divided by; the bound is that of the data before.
+    """
 
     def loss(learned: Modules):
         modules = eqx.combine(learned, rest).current()
@@ -100,13 +108,23 @@ def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, b
     # A bound for each step at which something was observed, as in every evaluation; the ESS for each that exists.
     steps = jnp.sum(jnp.any(jax.vmap(Series.mask)(batch), axis=-1))
     ess = jnp.sum(jnp.where(exists, run.record.ess, 0.0)) / jnp.sum(exists)
+    log_evidence = jnp.mean(run.log_evidence)
+    if scale is not None:
+        log_jacobian = log_jacobian_of(batch, scale) / len(exists)
+        value, log_evidence = value - log_jacobian, log_evidence + log_jacobian
     return Outcome(
         gradients=gradients,
         loss=value,
-        log_evidence=jnp.mean(run.log_evidence),
+        log_evidence=log_evidence,
         steps=steps / len(exists),
         ess=ess * steps / len(exists),
     )
+
+
+def log_jacobian_of(batch: Series, scale: HostArray) -> Scalar:
+    """Return log |dx' / dx| of the observed values of a batch, x' = x / scale."""
+    values = jnp.sum(jax.vmap(Series.mask)(batch), axis=(0, 1))
+    return -jnp.sum(values * jnp.log(jnp.asarray(scale, float)))
 
 
 def batch_outcome(
@@ -117,13 +135,14 @@ def batch_outcome(
     bucket: Int[Array, ""],
     indices: Int[Array, "seeds series"],
     keys: KeyArray[Array, " seeds"],
+    scale: HostArray | None = None,
 ) -> Outcome:
     """Return the outcome of each seed's batch; all of them come from one bucket."""
 
     def of_bucket(data: Series) -> Outcome:
         def one(learned: Modules, indices: Int[Array, " series"], key: Key) -> Outcome:
             batch = jax.tree.map(lambda array: array[indices], data)
-            return bound_and_gradients(objective, learned, rest, batch, key=key)
+            return bound_and_gradients(objective, learned, rest, batch, key=key, scale=scale)
 
         return map_over_seeds(one, learned, indices, keys)
 
@@ -171,14 +190,21 @@ def build_chunk(
     objective: Objective,
     optimizer: optax.GradientTransformation,
     static: Modules,
-    averaged_from: int,
+    averaged_from: tuple[int, ...],
     mesh: Mesh,
+    scale: HostArray | None = None,
 ) -> Callable[..., tuple[State, Sums]]:
     """Compile a function of state, fixed arrays, data, buckets (chunk), indices into them (chunk, seeds, batch), seeds
     and the number of updates.
 
     Indices beyond that number are not used, so that the last, shorter chunk of a run needs no program of its own.
+
+    **Arguments:**
+
+    - `averaged_from`: the updates at which the average of the parameters starts anew.
+    - `scale`: the unit of each column in the data before they were standardized.
     """
+    restarts = np.array(averaged_from, np.int32)
 
     def update(
         learned: Any, state: Any, average: Modules, outcome: Outcome, step: Int[Array, ""]
@@ -190,7 +216,8 @@ def build_chunk(
         # The optimizer's state is checked too: an infinite moment would set every later update to zero.
         good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
         learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
-        share = 1.0 / jnp.maximum(step - averaged_from + 1, 1)
+        since = jnp.max(jnp.where(restarts <= step, restarts, -1))
+        share = 1.0 / jnp.where(since < 0, 1, step - since + 1)
         average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
 
         def counted(value: Scalar) -> Scalar:
@@ -230,6 +257,7 @@ def build_chunk(
                 buckets[number],
                 indices[number],
                 jax.vmap(lambda key: jax.random.fold_in(key, step))(keys),
+                scale,
             )
             outcome = mean_over_devices(outcome) if mesh.size > 1 else outcome
             learned, optimizer_state, average, now = jax.vmap(update, in_axes=(0, 0, 0, 0, None))(
