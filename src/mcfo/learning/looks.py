@@ -83,8 +83,13 @@ def is_settled(settings: Settings, lines: Iterable[Mapping[str, Any]]) -> bool:
 def _has_settled(looks: list[Look], tolerance: float) -> bool:
     if len(looks) < 2:
         return False
-    gain, error = looks[-1].gain_over(looks[-2])
+    gain, error = gain_of_last(looks)
     return gain + _ERRORS * error <= tolerance
+
+
+def gain_of_last(looks: list[Look]) -> tuple[float, float]:
+    """Return how much the last look gained over the one before, and the standard error of that."""
+    return looks[-1].gain_over(looks[-2])
 
 
 def clear_loss(looks: Iterable[Look], tolerance: float) -> tuple[Look, float] | None:

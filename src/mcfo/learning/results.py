@@ -12,7 +12,7 @@ from mcfo.inference.evaluation import Evaluation
 from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.smoothing import smooth
-from mcfo.learning.looks import Look, clear_loss
+from mcfo.learning.looks import Look, clear_loss, gain_of_last, looks_of
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
@@ -126,6 +126,21 @@ class Fitted(Generic[_Model, _Proposal]):
         return _warnings(self)
 
     @property
+    def reason(self) -> str | None:
+        """Why a run by particles ended before its limit, in a sentence; None where it did not."""
+        if self.exact or self.stopped == "finished":
+            return None
+        most = f"Stopped after {self.steps} of at most {self.settings.steps} updates: "
+        if self.stopped == "early":
+            return f"{most}the validation NLL fell no more."
+        gains = [gain_of_last(looks_of(one.seed, self.metrics)) for one in self.seeds]
+        gain, error = max(gains, key=lambda one: sum(one))
+        return (
+            f"{most}the last {self.steps // 2} of them gained {gain:.2g} nats of log-likelihood (standard error "
+            f"{error:.2g}), and the tolerance is {self.settings.tolerance:g}."
+        )
+
+    @property
     def skipped(self) -> int:
         """The number of skipped updates, over all seeds."""
         return sum(one.skipped for one in self.seeds)
@@ -159,6 +174,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
     """Return what results.json holds."""
     return {
         "stopped": fitted.stopped,
+        "reason": fitted.reason,
         "steps": fitted.steps,
         "seconds": round(fitted.seconds, 3),
         "selected": fitted.selected,

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from mcfo.errors import InputError, nearest
+from mcfo.errors import InputError, nearest, spelled
 from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import StepRule
 from mcfo.objectives.objective import Estimator, Objective
@@ -267,7 +267,8 @@ class Learning:
             if not isinstance(rule, StepRule) or rule.flow.latents == "all":
                 raise InputError(
                     f"The rule {rule.name!r} looks beyond one step, but a stream learns from each step alone. Use "
-                    "'filter-score' for theta, and 'dreg', 'reparameterized' or 'inclusive-kl' for phi."
+                    f"{spelled('theta', 'filter-score')}, and {spelled('phi', 'dreg')}, "
+                    f"{spelled('phi', 'reparameterized')} or {spelled('phi', 'inclusive-kl')}."
                 )
         return Objective(Estimator(sampler, theta), Estimator(sampler, phi))
 
