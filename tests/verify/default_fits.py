@@ -169,7 +169,7 @@ def maximum(value: Any, points: list[np.ndarray], evaluations: int) -> np.ndarra
     return best
 
 
-def study(name: str, *, seeds: tuple[int, ...] = SEEDS, particles: int = 10_000, evaluations: int = 250, **settings):
+def study(name: str, *, seeds: tuple[int, ...] = SEEDS, particles: int = 10_000, evaluations: int = 150, **settings):
     """Fit a case with several seeds, and yield a row for each."""
     case = CASES[name]
     series = Series.from_values(case.data())

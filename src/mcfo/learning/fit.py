@@ -109,7 +109,7 @@ def fit(
                 if trainer.is_due(state):
                     state, new = watchdog.watch(step, trainer.validate, state, new)
                 if trainer.is_look(state):
-                    new = watchdog.watch(step, trainer.look, state, new)
+                    state, new = watchdog.watch(step, trainer.look, state, new)
                 seconds = before + time.perf_counter() - started
                 new = [{**line, "seconds": round(seconds, 3)} for line in new]
                 lines += new

@@ -1,12 +1,19 @@
-"""When learning by particles is over: looks at the likelihood, each after twice as many updates as the one before.
+"""When learning by particles is over: looks at the improvement, each after twice as many updates as the one before.
 
-The bound of one update is too noisy to say whether parameters still improve. A look compares parameters instead of
-updates: those of the second half of the updates so far are averaged (Polyak and Juditsky, 1992), and log p(x) of the
-average is estimated by several filters with many particles. Their random numbers are the same at every look, so that
-the noise of two looks is nearly the same too, and vanishes as the parameters come to rest. The gain of a look over the
-one before has a standard error, from the independent filters. A run ends where the gain and two standard errors
-together are below the tolerance: then doubling the updates gained next to nothing, and to double them again would
-hardly gain more.
+The bound of one update is too noisy to say whether parameters still improve, and so is the difference of two estimates
+of the likelihood. A look asks instead what the gradients say of the way between two averages. The parameters of the
+second half of the updates so far are averaged, θ̄ (Polyak and Juditsky, 1992), and so are the gradients of the
+log-likelihood that the updates followed, ḡ. From one look to the next the log-likelihood grows by
+
+    (ḡ + ḡ') · (θ̄' - θ̄) / 2,
+
+the trapezoidal rule. Its noise is that of hundreds of gradients, times a way that vanishes as the parameters come to
+rest; its standard error follows from the means of eight parts of the updates. A run ends where this gain and two
+standard errors together are below the tolerance: doubling the updates gained next to nothing, and to double them again
+would hardly gain more. The gradients are those of the rules that learn: a biased rule comes to rest at its own optimum.
+
+Beside that, each look estimates the log-likelihood of θ̄ by several filters, always with the same random numbers, so
+that an end below what came before is noticed whatever the rules believe.
 """
 
 from __future__ import annotations
@@ -15,12 +22,15 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 import numpy as np
 
 from mcfo.learning.settings import Settings
+from mcfo.learning.step import PARTS, Looking, part_of
 
 LOG_LIKELIHOODS = "log_likelihoods"
-"""Where a line of the metrics has what a look saw."""
+GAIN = "gain"
+"""Where a line of the metrics has what a look saw: estimates, and the gain over the look before with its error."""
 _FIRST = 100
 """The least number of updates before a look: Adam moves a parameter by about the learning rate in each."""
 _ERRORS = 2.0
@@ -76,20 +86,48 @@ def looks_of(seed: int, lines: Iterable[Mapping[str, Any]]) -> list[Look]:
 
 def is_settled(settings: Settings, lines: Iterable[Mapping[str, Any]]) -> bool:
     """Whether the last look gained too little over the one before, for every seed."""
-    lines = [line for line in lines if LOG_LIKELIHOODS in line]
-    return all(_has_settled(looks_of(seed, lines), settings.tolerance) for seed in settings.seeds)
+    looks = [line for line in lines if LOG_LIKELIHOODS in line]
+    last = [line[GAIN] for line in looks if line["step"] == looks[-1]["step"]]
+    return bool(last) and all(gain is not None and gain[0] + _ERRORS * gain[1] <= settings.tolerance for gain in last)
 
 
-def _has_settled(looks: list[Look], tolerance: float) -> bool:
-    if len(looks) < 2:
-        return False
-    gain, error = gain_of_last(looks)
-    return gain + _ERRORS * error <= tolerance
+def last_gain(lines: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
+    """Return the largest gain of a seed at the last look, with its standard error."""
+    gains = [(line["step"], *line[GAIN]) for line in lines if line.get(GAIN) is not None]
+    _, gain, error = max(gains, key=lambda one: (one[0], one[1] + _ERRORS * one[2]))
+    return gain, error
 
 
-def gain_of_last(looks: list[Look]) -> tuple[float, float]:
-    """Return how much the last look gained over the one before, and the standard error of that."""
-    return looks[-1].gain_over(looks[-2])
+class Gains:
+    """The gains of looks, from the averages of parameters and gradients.
+
+    **Arguments:**
+
+    - `looks`, `restarts`: the updates after which a run is looked at, and from which averages start anew.
+    - `series`: the number of series; gradients are those of one.
+    """
+
+    def __init__(self, looks: tuple[int, ...], restarts: tuple[int, ...], series: int):
+        self._looks, self._restarts, self._series = looks, restarts, series
+
+    def look(
+        self, looking: Looking, averages: np.ndarray, step: int
+    ) -> tuple[Looking, list[tuple[float, float] | None]]:
+        """Return what the next look needs, and the gain of each seed with its error; None at the first look."""
+        since = max(one for one in self._restarts if one < step)
+        parts = part_of(np.arange(since, step), since, step)
+        counts = np.bincount(parts, minlength=PARTS)[:, None]
+        # The loss falls where the log-likelihood grows.
+        means = -self._series * np.asarray(looking.gradients, np.float64) / np.maximum(counts, 1)
+        gains: list[tuple[float, float] | None] = [None] * len(averages)
+        if step != self._looks[0]:
+            way = averages - np.asarray(looking.average, np.float64)
+            both = np.stack([np.asarray(looking.before, np.float64) @ way[..., None], means @ way[..., None]])[..., 0]
+            errors = np.sqrt(np.sum(both.var(axis=2, ddof=1), axis=0) / PARTS) / 2
+            found = zip(both.mean(axis=2).mean(axis=0).tolist(), errors.tolist(), strict=True)
+            gains = [one if all(map(math.isfinite, one)) else None for one in found]
+        dtype = looking.gradients.dtype
+        return Looking(looking.gradients, jnp.asarray(means, dtype), jnp.asarray(averages, dtype)), gains
 
 
 def clear_loss(looks: Iterable[Look], tolerance: float) -> tuple[Look, float] | None:

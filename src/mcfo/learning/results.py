@@ -12,7 +12,7 @@ from mcfo.inference.evaluation import Evaluation
 from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.smoothing import smooth
-from mcfo.learning.looks import Look, clear_loss, gain_of_last, looks_of
+from mcfo.learning.looks import Look, clear_loss, last_gain
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
@@ -133,8 +133,7 @@ class Fitted(Generic[_Model, _Proposal]):
         most = f"Stopped after {self.steps} of at most {self.settings.steps} updates: "
         if self.stopped == "early":
             return f"{most}the validation NLL fell no more."
-        gains = [gain_of_last(looks_of(one.seed, self.metrics)) for one in self.seeds]
-        gain, error = max(gains, key=lambda one: sum(one))
+        gain, error = last_gain(self.metrics)
         return (
             f"{most}the last {self.steps // 2} of them gained {gain:.2g} nats of log-likelihood (standard error "
             f"{error:.2g}), and the tolerance is {self.settings.tolerance:g}."

@@ -29,12 +29,39 @@ _FEW = 1000
 """The largest number of parameters with which seeds are vectorized."""
 
 
+PARTS = 8
+"""Parts of the updates between two looks, whose mean gradients say how noisy they are."""
+
+
+class Looking(eqx.Module):
+    """What a look at the improvement needs, with all parameters in one vector.
+
+    `gradients` are sums over the updates since the average started anew, in parts; `before` are their means up to the
+    last look, and `average` the parameters that were averaged then.
+    """
+
+    gradients: Float[Array, "seeds parts size"]
+    before: Float[Array, "seeds parts size"]
+    average: Float[Array, "seeds size"]
+
+    @classmethod
+    def start(cls, seeds: int, parameters: Float[Array, " size"]) -> Looking:
+        """Return it before the first update."""
+        parts = jnp.zeros((seeds, PARTS, len(parameters)), parameters.dtype)
+        return cls(parts, parts, jnp.zeros_like(parts[:, 0]))
+
+
+def part_of(step: Any, since: Any, until: Any) -> Any:
+    """Return the part of the updates from `since` up to `until` to which an update belongs."""
+    return (step - since) * PARTS // (until - since)
+
+
 class State(eqx.Module):
     """The state of a run: all that the next update needs besides data and settings.
 
     All fields but `step` have a leading axis over the seeds. `average` is the mean of the parameters since averaging
     started anew, and before that the parameters themselves; `best` are the parameters with the lowest validation NLL,
-    found at `best_step`, and `stale` counts the evaluations since then.
+    found at `best_step`, and `stale` counts the evaluations since then. `looking` is what looks need, if there are any.
     """
 
     step: Int[Array, ""]
@@ -46,11 +73,15 @@ class State(eqx.Module):
     best_step: Int[Array, " seeds"]
     stale: Int[Array, " seeds"]
     skipped: Int[Array, " seeds"]
+    looking: Looking | None = None
 
     @classmethod
     @eqx.filter_jit  # or each operation would be compiled by itself
-    def start(cls, learned: Modules, optimizer: optax.GradientTransformation, seeds: int) -> State:
+    def start(
+        cls, learned: Modules, optimizer: optax.GradientTransformation, seeds: int, *, looks: bool = False
+    ) -> State:
         """Return the initial state: the same parameters for every seed."""
+        looking = Looking.start(seeds, ravel_pytree(learned)[0]) if looks else None
         learned = jax.tree.map(lambda array: jnp.repeat(array[None], seeds, axis=0), learned)
         zeros = jnp.zeros(seeds, jnp.int32)
         return cls(
@@ -63,6 +94,7 @@ class State(eqx.Module):
             best_step=zeros,
             stale=zeros,
             skipped=zeros,
+            looking=looking,
         )
 
 
@@ -193,6 +225,7 @@ def build_chunk(
     averaged_from: tuple[int, ...],
     mesh: Mesh,
     scale: HostArray | None = None,
+    looks: tuple[int, ...] = (),
 ) -> Callable[..., tuple[State, Sums]]:
     """Compile a function of state, fixed arrays, data, buckets (chunk), indices into them (chunk, seeds, batch), seeds
     and the number of updates.
@@ -203,8 +236,22 @@ def build_chunk(
 
     - `averaged_from`: the updates at which the average of the parameters starts anew.
     - `scale`: the unit of each column in the data before they were standardized.
+    - `looks`: the numbers of updates after which the gradients are looked at.
     """
     restarts = np.array(averaged_from, np.int32)
+    ends = np.array(looks, np.int32)
+
+    def add_gradients(looking: Looking, gradients: Modules, step: Int[Array, ""]) -> Looking:
+        """Add the gradients of an update to the sum of its part; sums start anew with the average."""
+        since = jnp.max(jnp.where(restarts <= step, restarts, -1))
+        # The updates before the first average and after the last look are of no use.
+        until = jnp.min(jnp.where(ends > step, ends, jnp.iinfo(jnp.int32).max // PARTS))
+        used = (since >= 0) & (step < ends[-1])
+        sums = jnp.where(step == since, 0.0, looking.gradients)
+        flat = jax.vmap(lambda one: ravel_pytree(one)[0])(gradients)
+        flat = jnp.where(used & jnp.all(jnp.isfinite(flat), axis=1, keepdims=True), flat, 0.0)
+        part = jnp.where(used, part_of(step, since, until), 0)
+        return Looking(sums.at[:, part].add(flat), looking.before, looking.average)
 
     def update(
         learned: Any, state: Any, average: Modules, outcome: Outcome, step: Int[Array, ""]
@@ -273,6 +320,7 @@ def build_chunk(
                 best_step=state.best_step,
                 stale=state.stale,
                 skipped=state.skipped + (now.updates == 0),
+                looking=None if state.looking is None else add_gradients(state.looking, outcome.gradients, step),
             )
             return state, jax.tree.map(jnp.add, sums, now)
 

@@ -11,6 +11,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jaxtyping import Array
 
 from mcfo.data.batching import Batches, as_buckets
@@ -19,7 +20,7 @@ from mcfo.gradients.rules import DEVICES
 from mcfo.learning.checks import checked
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.evaluator import Evaluator
-from mcfo.learning.looks import LOG_LIKELIHOODS, Look, averaged_from, is_settled, look_steps, looks_of
+from mcfo.learning.looks import GAIN, LOG_LIKELIHOODS, Gains, Look, averaged_from, is_settled, look_steps, looks_of
 from mcfo.learning.parameters import Modules, describe, finite_or_none, split
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
@@ -79,8 +80,11 @@ class Trainer:
         # The likelihood of a network is looked at once: it hardly ever stops to grow, and validation data say when to.
         self._looks = look_steps(settings) if self._evaluator.looks else ()
         self._averaged_from = averaged_from(settings, self._looks)
+        self._gains = Gains(self._looks, self._averaged_from, sum(counts))
         scale = self._standard.scale
-        self._chunk = build_chunk(self.objective, self._optimizer, static, self._averaged_from, self._mesh, scale)
+        self._chunk = build_chunk(
+            self.objective, self._optimizer, static, self._averaged_from, self._mesh, scale, self._looks
+        )
         self._validate = None
         if self.validation is not None:
             self._validate = self._evaluator.compile_validation(self.validation, self._rest, self._seeds, self._mesh)
@@ -122,7 +126,9 @@ class Trainer:
 
     def start(self) -> State:
         """Return the state before the first update."""
-        return self.replicate(State.start(self._learned, self._optimizer, len(self.settings.seeds)))
+        return self.replicate(
+            State.start(self._learned, self._optimizer, len(self.settings.seeds), looks=bool(self._looks))
+        )
 
     def replicate(self, state: State) -> State:
         """Return the state with a copy on every device."""
@@ -211,12 +217,16 @@ class Trainer:
         ]
         return state, scored
 
-    def look(self, state: State, lines: list[Line]) -> list[Line]:
-        """Estimate the log-likelihood of the averaged parameters of each seed."""
+    def look(self, state: State, lines: list[Line]) -> tuple[State, list[Line]]:
+        """Look at the averaged parameters of each seed: their log-likelihood, and what they gained."""
+        assert state.looking is not None
+        flat = np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(state.average), np.float64)
+        looking, gains = self._gains.look(state.looking, flat, int(state.step))
+        state = self.replicate(eqx.tree_at(lambda s: s.looking, state, looking))
         found = [self._evaluator.look(self._seed_of(state.average, index), seed) for index, seed in self._numbered()]
-        return [
-            {**line, LOG_LIKELIHOODS: [finite_or_none(value) for value in own]}
-            for line, own in zip(lines, found, strict=True)
+        return state, [
+            {**line, LOG_LIKELIHOODS: [finite_or_none(value) for value in own], GAIN: None if gain is None else [*gain]}
+            for line, own, gain in zip(lines, found, gains, strict=True)
         ]
 
     def score(self, lines: list[Line]) -> float:
