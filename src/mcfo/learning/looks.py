@@ -110,21 +110,27 @@ class Gains:
     def __init__(self, looks: tuple[int, ...], restarts: tuple[int, ...], series: int):
         self._looks, self._restarts, self._series = looks, restarts, series
 
+    def _counts(self, step: int) -> np.ndarray:
+        """The number of updates in each part of those that a look at this step averages."""
+        since = max(one for one in self._restarts if one < step)
+        return np.bincount(part_of(np.arange(since, step), since, step), minlength=PARTS)
+
     def look(
         self, looking: Looking, averages: np.ndarray, step: int
     ) -> tuple[Looking, list[tuple[float, float] | None]]:
         """Return what the next look needs, and the gain of each seed with its error; None at the first look."""
-        since = max(one for one in self._restarts if one < step)
-        parts = part_of(np.arange(since, step), since, step)
-        counts = np.bincount(parts, minlength=PARTS)[:, None]
+        counts = self._counts(step)
         # The loss falls where the log-likelihood grows.
-        means = -self._series * np.asarray(looking.gradients, np.float64) / np.maximum(counts, 1)
+        means = -self._series * np.asarray(looking.gradients, np.float64) / np.maximum(counts, 1)[:, None]
         gains: list[tuple[float, float] | None] = [None] * len(averages)
         if step != self._looks[0]:
             way = averages - np.asarray(looking.average, np.float64)
-            both = np.stack([np.asarray(looking.before, np.float64) @ way[..., None], means @ way[..., None]])[..., 0]
-            errors = np.sqrt(np.sum(both.var(axis=2, ddof=1), axis=0) / PARTS) / 2
-            found = zip(both.mean(axis=2).mean(axis=0).tolist(), errors.tolist(), strict=True)
+            before = self._counts(self._looks[self._looks.index(step) - 1])
+            both = ((np.asarray(looking.before, np.float64), before), (means, counts))
+            slopes = [((parts @ way[..., None])[..., 0], shares / shares.sum()) for parts, shares in both]
+            values = sum(parts @ shares for parts, shares in slopes) / 2
+            errors = np.sqrt(sum(parts.var(axis=1, ddof=1) for parts, _ in slopes) / PARTS) / 2
+            found = [(float(value), float(error)) for value, error in zip(values, errors, strict=True)]
             gains = [one if all(map(math.isfinite, one)) else None for one in found]
         dtype = looking.gradients.dtype
         return Looking(looking.gradients, jnp.asarray(means, dtype), jnp.asarray(averages, dtype)), gains
