@@ -128,8 +128,8 @@ class Gains:
             before = self._counts(self._looks[self._looks.index(step) - 1])
             both = ((np.asarray(looking.before, np.float64), before), (means, counts))
             slopes = [((parts @ way[..., None])[..., 0], shares / shares.sum()) for parts, shares in both]
-            values = sum(parts @ shares for parts, shares in slopes) / 2
-            errors = np.sqrt(sum(parts.var(axis=1, ddof=1) for parts, _ in slopes) / PARTS) / 2
+            values = np.sum([parts @ shares for parts, shares in slopes], axis=0) / 2
+            errors = np.sqrt(np.sum([parts.var(axis=1, ddof=1) for parts, _ in slopes], axis=0) / PARTS) / 2
             found = [(float(value), float(error)) for value, error in zip(values, errors, strict=True)]
             gains = [one if all(map(math.isfinite, one)) else None for one in found]
         dtype = looking.gradients.dtype

@@ -184,7 +184,7 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
         )
 
 
-def _without_draws(objective: Objective, side: Side) -> str:
+def _without_draws(objective: Objective, side: str) -> str:
     """What learns a proposal that cannot be reparameterized; what else was chosen stays."""
     theta = objective.theta.rule
     fitting = theta if theta.flow.latents == "none" else FilterScore()
