@@ -13,6 +13,7 @@ from mcfo.errors import InputError
 from mcfo.inference.datasets import NamedSeries
 from mcfo.inference.evaluation import Evaluation
 from mcfo.learning.fitted_model import FittedModel
+from mcfo.learning.looks import Look, clear_loss, last_gain
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
@@ -57,6 +58,8 @@ class SeedFit(Generic[_Model, _Proposal]):
     - `skipped`: the number of updates that were not finite and were skipped.
     - `best_step`: the number of updates after which the validation NLL was lowest.
     - `convergence`: how the search ended, if the likelihood is exact.
+    - `looks`: the likelihood at the start, after some of the updates, and of what is returned; of models with few
+      parameters that are learned by particles.
     """
 
     seed: int
@@ -66,6 +69,7 @@ class SeedFit(Generic[_Model, _Proposal]):
     skipped: int
     best_step: int | None
     convergence: Convergence | None = None
+    looks: tuple[Look, ...] = ()
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,6 +82,9 @@ class Fitted(FittedModel, Generic[_Model, _Proposal]):
         fitted.plot_components()
 
     `data` has the series that it learned from, with their names and times; `name` says what the model is.
+
+    `stopped` says why it ended: "converged" (nothing improved), "early" (nothing improved on the validation data within
+    the patience) or "finished" (all updates were made).
     """
 
     seeds: tuple[SeedFit[_Model, _Proposal], ...]
@@ -126,6 +133,20 @@ class Fitted(FittedModel, Generic[_Model, _Proposal]):
         return _warnings(self)
 
     @property
+    def reason(self) -> str | None:
+        """Why a run by particles ended before its limit, in a sentence; None where it did not."""
+        if self.exact or self.stopped == "finished":
+            return None
+        most = f"Stopped after {self.steps} of at most {self.settings.steps} updates: "
+        if self.stopped == "early":
+            return f"{most}the validation NLL fell no more."
+        gain, error = last_gain(self.metrics)
+        return (
+            f"{most}the last {self.steps // 2} of them gained {gain:.2g} nats of log-likelihood (standard error "
+            f"{error:.2g}), and the tolerance is {self.settings.tolerance:g}."
+        )
+
+    @property
     def skipped(self) -> int:
         """The number of skipped updates, over all seeds."""
         return sum(one.skipped for one in self.seeds)
@@ -162,6 +183,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
     """Return what results.json holds."""
     return {
         "stopped": fitted.stopped,
+        "reason": fitted.reason,
         "steps": fitted.steps,
         "seconds": round(fitted.seconds, 3),
         "selected": fitted.selected,
@@ -175,6 +197,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                 "best_step": one.best_step,
                 "evaluation": one.evaluation.as_data(),
                 **({} if one.convergence is None else {"convergence": one.convergence.as_data()}),
+                **({"looks": [look.as_data() for look in one.looks]} if one.looks else {}),
                 "parameters": {
                     name: np.asarray(array).tolist()
                     for name, array in named_arrays(Modules(one.model, one.proposal)).items()
@@ -209,7 +232,7 @@ def _warnings(fitted: Fitted) -> list[str]:
             f"{_named(stuck, fitted)} skipped every update, so nothing was learned. Look for absurd values in the "
             "data, start from other parameters, or use more particles."
         ]
-    return [text for text in (_low_sample_size(fitted), _decline(fitted)) if text]
+    return [text for text in (_low_sample_size(fitted), _loss(fitted) or _decline(fitted)) if text]
 
 
 def _named(seeds: list[SeedFit], fitted: Fitted) -> str:
@@ -231,6 +254,20 @@ def _low_sample_size(fitted: Fitted) -> str | None:
         f"{_named(low, fitted)} ended with a mean ESS of {worst.ess:.1f} of {worst.particles} particles. Bound and "
         "gradients then rest on a few particles: they are noisy, and the likelihood is underestimated. Use more "
         "particles, or a proposal that looks at the observation."
+    )
+
+
+def _loss(fitted: Fitted) -> str | None:
+    """Whether what is returned is worse than the start or what a look saw, by more than chance explains."""
+    found = {one.seed: clear_loss(one.looks, fitted.settings.tolerance) for one in fitted.seeds if one.looks}
+    lost = {seed: loss for seed, loss in found.items() if loss is not None}
+    if not lost:
+        return None
+    best, loss = max(lost.values(), key=lambda one: one[1])
+    before = "at its start" if best.step == 0 else f"after {best.step} updates"
+    return (
+        f"{_named([one for one in fitted.seeds if one.seed in lost], fitted)} ended {loss:.2g} nats of log-likelihood "
+        f"below what it had {before}. Lower the learning rate, use more particles, or take fewer steps."
     )
 
 
