@@ -6,9 +6,12 @@ import difflib
 import itertools
 import reprlib
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
+_COMMAND_LINE: ContextVar[bool] = ContextVar("command_line", default=False)
 _BEGINNING, _END = 1200, 600
 """Characters of a longer message that are shown: what came stands at its beginning, the remedy at its end."""
 _COMPARED = 10_000
@@ -100,3 +103,25 @@ def nearest(name: str, known: Iterable[str]) -> str:
         one if len(one) <= _LONGEST else f"{one[:_LONGEST]}…" for one in itertools.islice(known, _LISTED)
     )
     return (f"Did you mean {near[0]!r}? " if near else "") + f"There are: {there_are}{more}."
+
+
+@contextmanager
+def for_the_command_line() -> Iterator[None]:
+    """Let messages name options as they are written on the command line, while it lasts."""
+    token = _COMMAND_LINE.set(True)
+    try:
+        yield
+    finally:
+        _COMMAND_LINE.reset(token)
+
+
+def spelled(name: str, value: Any) -> str:
+    """Return an option as the caller writes it: phi="inclusive-kl" in Python, --phi inclusive-kl on a command line."""
+    if _COMMAND_LINE.get():
+        return f"--{name.replace('_', '-')} {value}"
+    return f'{name}="{value}"' if isinstance(value, str) else f"{name}={value!r}"
+
+
+def spoken(python: str, command_line: str) -> str:
+    """Return the remedy in the caller's language, where the two are not one option."""
+    return command_line if _COMMAND_LINE.get() else python
