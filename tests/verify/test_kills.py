@@ -26,9 +26,8 @@ ENVIRONMENT = os.environ | {
 
 def start(*words, log, **options):
     command = [sys.executable, *map(str, words)]
-    return subprocess.Popen(
-        command, env=ENVIRONMENT, stderr=log.open("ab"), **{"stdout": subprocess.DEVNULL, **options}
-    )
+    with log.open("ab") as errors:
+        return subprocess.Popen(command, env=ENVIRONMENT, stderr=errors, **{"stdout": subprocess.DEVNULL, **options})
 
 
 def test_fit(tmp_path, monkeypatch):
@@ -78,6 +77,7 @@ def test_stream(tmp_path):
             print(line, file=process.stdin, flush=True)
             answers.append(json.loads(process.stdout.readline()))
         process.stdin.close()
+        process.stdout.close()
         process.wait()
         return answers
 
