@@ -188,11 +188,16 @@ def test_outliers_and_units():
 
 def test_options_that_the_data_decide():
     asked = {"season": "auto", "transform": "auto", "trend": "local", "level": "walk"}
-    found, note = fill_auto(asked, table(AIRLINE))
+    found, note = fill_auto("structural", asked, table(AIRLINE))
     assert found == {"trend": "local", "level": "walk", "season": "12", "transform": "log"}
     assert note == "The data suggest season=12, transform=log."
-    assert fill_auto(asked, table(np.random.default_rng(0).normal(size=100))) == (
+    assert fill_auto("structural", asked, table(np.random.default_rng(0).normal(size=100))) == (
         {"trend": "local", "level": "walk"},
         "The data suggest no season, no transform.",
     )
-    assert fill_auto({"season": "4"}, table(AIRLINE)) == ({"season": "4"}, "")
+    # The trend of a level that walks is decided by the data, unless it is given.
+    found, note = fill_auto("structural", {"season": "4"}, table(AIRLINE))
+    assert (found, note) == ({"season": "4", "trend": "local"}, "The data suggest trend=local.")
+    for name, given in (("structural", {"level": "fixed"}), ("structural", {"trend": "none"}), ("local-level", {})):
+        assert fill_auto(name, given, table(AIRLINE)) == (given, "")
+    assert fill_auto("structural", {}, table(DRIVER_DEATHS)) == ({}, "")

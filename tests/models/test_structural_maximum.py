@@ -32,15 +32,19 @@ CASES = {
     ),
     "airline": (
         lambda: AIRLINE,
-        {"trend": "local", "season": 12, "transform": "log"},
+        {"trend": "local", "season": 12, "season_kind": "dummy", "transform": "log"},
         {"level": "local linear trend", "seasonal": 12},
     ),
     "driver deaths": (
         lambda: DRIVER_DEATHS,
-        {"season": 12, "transform": "log"},
+        {"season": 12, "season_kind": "dummy", "transform": "log"},
         {"level": "local level", "seasonal": 12},
     ),
-    "co2": (co2, {"trend": "local", "season": 12}, {"level": "local linear trend", "seasonal": 12}),
+    "co2": (
+        co2,
+        {"trend": "local", "season": 12, "season_kind": "dummy"},
+        {"level": "local linear trend", "seasonal": 12},
+    ),
 }
 
 

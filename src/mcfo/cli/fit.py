@@ -151,7 +151,7 @@ def fit(
             asked = table_columns(columns, series, time, inputs=inputs)
             whole, held_out = read_data(data, validation, holdout, asked, irregular, calendar, None if own else model)
             table = without_last(whole, holdout_steps)
-            model_options = with_suggestions(model_options, table)
+            model_options = with_suggestions(model, model_options, table)
             gaps = table.unit is not None
             rules, usual_rates = defaults(model, own)
             # A rule over whole paths cannot be cut into windows.

@@ -270,20 +270,23 @@ def _structural(shape: Shape, counts: bool) -> tuple[dict[str, str], list[str], 
     return options, reasons, ["local-trend" if shape.trend else "local-level", "linear-gaussian"]
 
 
-def fill_auto(options: Mapping[str, Any], table: Table) -> tuple[dict[str, Any], str]:
-    """Return the options of a structural model with what the data suggest in place of "auto", and a sentence.
+def fill_auto(name: str, options: Mapping[str, Any], table: Table) -> tuple[dict[str, Any], str]:
+    """Return the options of the model called `name` with what the data suggest in place of "auto", and a sentence.
 
-    `season`, `transform`, `trend` and `cycle` may be "auto"; what the data do not show is left out.
+    `season`, `transform`, `trend` and `cycle` of a structural model may be "auto"; what the data do not show is left
+    out. The trend of a level that walks is "auto" unless it is given.
     """
-    asked = [name for name in ("season", "transform", "trend", "cycle") if str(options.get(name)) == "auto"]
-    if not asked:
+    asked = [one for one in ("season", "transform", "trend", "cycle") if str(options.get(one)) == "auto"]
+    if name == "structural" and "trend" not in options and str(options.get("level", "walk")) == "walk":
+        asked.append("trend")
+    if not asked or len(table.columns) > 1:
         return dict(options), ""
     found = _structural(describe_shapes(table)[0], counts=False)[0]
-    chosen = {name: found[name] for name in asked if name in found}
-    rest = {name: value for name, value in options.items() if name not in asked}
-    absent = [name for name in asked if name not in chosen]
-    said = [f"{name}={value}" for name, value in chosen.items()] + [f"no {name}" for name in absent]
-    return {**rest, **chosen}, f"The data suggest {', '.join(said)}."
+    chosen = {one: found[one] for one in asked if one in found}
+    rest = {one: value for one, value in options.items() if one not in asked}
+    absent = [one for one in asked if one not in chosen and one in options]
+    said = [f"{one}={value}" for one, value in chosen.items()] + [f"no {one}" for one in absent]
+    return {**rest, **chosen}, f"The data suggest {', '.join(said)}." if said else ""
 
 
 def _warnings(table: Table) -> list[str]:
