@@ -61,7 +61,7 @@ CASES = {
     ),
     "lynx": Case(
         5,
-        {"cycle": "damped", "transform": "log"},
+        {"cycle": "smooth", "transform": "log"},
         {"order": (2, 0, 0), "trend": "c"},
         {
             "local level": {"level": "local level", "cycle": True, "stochastic_cycle": True, "damped_cycle": True},

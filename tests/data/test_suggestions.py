@@ -132,7 +132,7 @@ def test_what_follows_for_real_series():
     assert (deaths.model, deaths.options["season"]) == ("structural", "12")
     assert "trend" not in deaths.options
     lynx = suggest(table(LYNX, "1821-01-01", "YS"))
-    assert (lynx.model, lynx.options) == ("structural", {"cycle": "damped", "transform": "log"})
+    assert (lynx.model, lynx.options) == ("structural", {"cycle": "smooth", "transform": "log"})
     nile = suggest(table(SERIES["nile"][0], "1871-01-01", "YS"))
     assert (nile.model, nile.options) == ("structural", {})
 
@@ -201,3 +201,5 @@ def test_options_that_the_data_decide():
     for name, given in (("structural", {"level": "fixed"}), ("structural", {"trend": "none"}), ("local-level", {})):
         assert fill_auto(name, given, table(AIRLINE)) == (given, "")
     assert fill_auto("structural", {}, table(DRIVER_DEATHS)) == ({}, "")
+    found, note = fill_auto("structural", {"cycle": "damped"}, table(LYNX))
+    assert (found, note) == ({"cycle": "damped", "level": "fixed"}, "The data suggest level=fixed.")

@@ -145,6 +145,7 @@ def fit(
     }
     try:
         with messages():
+            from mcfo.cli.evaluate import season_of
             from mcfo.learning.devices import use_every_core
 
             use_every_core(devices)
@@ -191,7 +192,7 @@ def fit(
             if holdout_steps:
                 _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
-                _check(fitted, out, held_out or table.series_list, table.columns)
+                _check(fitted, out, held_out or table.series_list, table.columns, season_of(model_options, whole))
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -247,7 +248,7 @@ def _learn(
     return learn(start.model, start.proposal, series_list, **data, **options)
 
 
-def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> None:
+def _check(fitted: Any, out: Path, series_list: list, columns: list[str], season: int | None) -> None:
     """Forecasts and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
@@ -256,7 +257,7 @@ def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> Non
     console = Console()
     try:
         with console.status("Checking forecasts and simulated series"):
-            check_run(out, fitted.model, fitted.proposal, series_list, columns)
+            check_run(out, fitted.model, fitted.proposal, series_list, columns, season)
     except (TypeError, ValueError) as error:
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
 

@@ -256,7 +256,7 @@ def _structural(shape: Shape, counts: bool) -> tuple[dict[str, str], list[str], 
         options["season"] = ",".join(f"{period:.10g}" for period in shape.periods)
         reasons.append(f"There is a season of {' and '.join(f'{period:.5g}' for period in shape.periods)} steps.")
     if shape.cycle is not None and not shape.periods:
-        options["cycle"] = "damped"
+        options["cycle"] = "smooth"
         reasons.append(f"There is a cycle of about {shape.cycle:.3g} steps.")
     if counts:
         options["emission"] = "negative-binomial" if shape.overdispersed else "poisson"
@@ -274,7 +274,8 @@ def fill_auto(name: str, options: Mapping[str, Any], table: Table) -> tuple[dict
     """Return the options of the model called `name` with what the data suggest in place of "auto", and a sentence.
 
     `season`, `transform`, `trend` and `cycle` of a structural model may be "auto"; what the data do not show is left
-    out. The trend of a level that walks is "auto" unless it is given.
+    out. The trend of a level that walks is "auto" unless it is given. Beside a damped cycle and without a trend the
+    level is fixed, because a level that walks takes the cycle's place and is forecast worse.
     """
     asked = [one for one in ("season", "transform", "trend", "cycle") if str(options.get(one)) == "auto"]
     if name == "structural" and "trend" not in options and str(options.get("level", "walk")) == "walk":
@@ -284,6 +285,9 @@ def fill_auto(name: str, options: Mapping[str, Any], table: Table) -> tuple[dict
     found = _structural(describe_shapes(table)[0], counts=False)[0]
     chosen = {one: found[one] for one in asked if one in found}
     rest = {one: value for one, value in options.items() if one not in asked}
+    cycle, trend = ({**rest, **chosen}.get(one, "none") for one in ("cycle", "trend"))
+    if name == "structural" and str(cycle) in ("damped", "smooth") and "level" not in rest and str(trend) == "none":
+        chosen["level"] = "fixed"
     absent = [one for one in asked if one not in chosen and one in options]
     said = [f"{one}={value}" for one, value in chosen.items()] + [f"no {one}" for one in absent]
     return {**rest, **chosen}, f"The data suggest {', '.join(said)}." if said else ""
