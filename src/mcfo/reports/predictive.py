@@ -146,7 +146,8 @@ def add_forecasts(report: Report, checks: Checks, learned_from: str | None) -> N
         ["column", "forecasts", "RMSE", "naive RMSE", *(["seasonal"] if seasonal else []), "in 50%", "in 90%"],
         rows,
         caption=f"{sample}Forecasts one step ahead: root mean square error in the units of the data, beside that of "
-        f"the naive forecast, the last value{more}; and the shares of values inside the central intervals of 50% and 90%.",
+        f"the naive forecast, the last value{more}; and the shares of values inside the central intervals of 50% and "
+        "90%.",
         words={0},
     )
 
