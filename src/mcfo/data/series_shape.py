@@ -308,10 +308,14 @@ def _warnings(table: Table) -> list[str]:
         each = np.array([_size(one[:, index]) for one in values])
         if len(each) > 1 and (ratio := _ratio(each)) > _UNLIKE:
             large, small = table.names[int(np.nanargmax(each))], table.names[int(np.nanargmin(each))]
+            positive = all(np.nanmin(one[:, index], initial=np.inf) > 0 for one in values)
+            logs = (
+                f"Take logarithms (structural, --columns {name} --set transform=log), divide" if positive else "Divide"
+            )
             found.append(
                 f"Series {large} and {small} seem to have different units in {name}: their spreads differ by a factor "
-                f"of {ratio:.3g}, but all series share the parameters of one model. Divide each by its spread, or "
-                "learn from each alone."
+                f"of {ratio:.3g}, but all series share the parameters of one model. {logs} each by its spread, or learn "
+                "from each alone."
             )
     return found
 
