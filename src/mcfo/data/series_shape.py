@@ -314,8 +314,8 @@ def _warnings(table: Table) -> list[str]:
             )
             found.append(
                 f"Series {large} and {small} seem to have different units in {name}: their spreads differ by a factor "
-                f"of {ratio:.3g}, but all series share the parameters of one model. {logs} each by its spread, or learn "
-                "from each alone."
+                f"of {ratio:.3g}, but all series share the parameters of one model. {logs} each by its spread, or "
+                "learn from each alone."
             )
     return found
 
