@@ -48,6 +48,7 @@ CASES = {
         {
             "local level": {"level": "local level", "seasonal": 12},
             "local linear trend": {"level": "local linear trend", "seasonal": 12},
+            "local linear trend, waves": {"level": "local linear trend", "freq_seasonal": [{"period": 12}]},
         },
     ),
     "driver_deaths": Case(
@@ -57,6 +58,7 @@ CASES = {
         {
             "local level": {"level": "local level", "seasonal": 12},
             "local linear trend": {"level": "local linear trend", "seasonal": 12},
+            "local linear trend, waves": {"level": "local linear trend", "freq_seasonal": [{"period": 12}]},
         },
     ),
     "lynx": Case(
