@@ -47,7 +47,7 @@ MAXIMA = {
         {"level": "local level", "seasonal": 12},
     ),
     "co2": (
-        co2,
+        _co2,
         {"trend": "local", "season": 12, "season_kind": "dummy"},
         {"level": "local linear trend", "seasonal": 12},
     ),

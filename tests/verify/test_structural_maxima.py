@@ -1,6 +1,6 @@
 """The maximized log-likelihood of `mcfo.fit` beside the best that statsmodels finds.
 
-The long study writes results/verify/structural_maxima.csv; tests/models/test_structural_maximum.py is its small version.
+The long study writes results/verify/structural_maxima.csv; its small version is test_structural_maximum.py.
 """
 
 import csv
