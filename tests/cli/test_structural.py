@@ -60,7 +60,8 @@ def test_printed_rolling_scores_equal_those_of_statsmodels_at_every_horizon(run)
     scores = json.loads(invoke(*command).stdout)["seeds"][0]["scores"]
     model = mcfo.load_run(run).choose().model
     values = np.loadtxt(AIRLINE, delimiter=",", skiprows=1, usecols=1)
-    theirs = sm.tsa.UnobservedComponents(np.log(values), "local linear trend", seasonal=12, use_exact_diffuse=True)
+    waves = {"freq_seasonal": [{"period": 12}], "use_exact_diffuse": True}
+    theirs = sm.tsa.UnobservedComponents(np.log(values), "local linear trend", **waves)
     scales = (model.irregular_scale, model.trend.level_scale, model.trend.slope_scale, model.seasons[0].scale)
     result = theirs.smooth([float(scale) ** 2 for scale in scales])
     origins = range(first - 1, len(values) - horizon + 1)
