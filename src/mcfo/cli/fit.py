@@ -162,13 +162,14 @@ def fit(
     }
     try:
         with messages():
+            from mcfo.cli.evaluate import season_of
             from mcfo.learning.devices import use_every_core
 
             use_every_core(devices)
             asked = table_columns(columns, series, time, inputs=inputs)
             whole, held_out = read_data(data, validation, holdout, asked, irregular, calendar, None if own else model)
             table = without_last(whole, holdout_steps)
-            model_options = with_suggestions(model_options, table)
+            model_options = with_suggestions(model, model_options, table)
             gaps = table.unit is not None
             rules, usual_rates = defaults(model, own)
             # A rule over whole paths cannot be cut into windows.
@@ -208,7 +209,7 @@ def fit(
             if holdout_steps:
                 _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
-                _check(fitted, out, held_out or table.series_list, table)
+                _check(fitted, out, held_out or table.series_list, table, season_of(model_options, whole))
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -264,7 +265,7 @@ def _learn(
     return learn(start.model, start.proposal, series_list, **data, **options)
 
 
-def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
+def _check(fitted: Any, out: Path, series_list: list, table: Any, season: int | None) -> None:
     """Forecasts and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
@@ -273,7 +274,7 @@ def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
     console = Console()
     try:
         with console.status("Checking forecasts and simulated series"):
-            check_run(out, fitted.model, fitted.proposal, series_list, table.columns)
+            check_run(out, fitted.model, fitted.proposal, series_list, table.columns, season)
         with console.status("Smoothing and forecasting the first series"):
             look_ahead(out, fitted.model, fitted.proposal, table)
     except (TypeError, ValueError) as error:

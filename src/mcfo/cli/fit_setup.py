@@ -48,11 +48,11 @@ def read_data(
     return table._replace(series_list=series_list[:-count]), series_list[-count:]
 
 
-def with_suggestions(options: dict[str, str], table: Any) -> dict[str, str]:
-    """The options of a model, with what the data suggest in place of auto."""
+def with_suggestions(name: str, options: dict[str, str], table: Any) -> dict[str, str]:
+    """The options of the model of this name, with what the data suggest in place of auto."""
     from mcfo.data.series_shape import fill_auto
 
-    filled, note = fill_auto(options, table)
+    filled, note = fill_auto(name, options, table)
     if note:
         print(note)
     return filled
