@@ -155,6 +155,7 @@ class ExactRun:
             selected="maximum",
             evaluated_on="data" if self.validation is None else "validation",
             stopped="converged" if ended else "finished",
+            data=self.data,
         )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
@@ -15,6 +16,8 @@ from mcfo.inference.smoothing import smooth
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
+from mcfo.learning.standard_errors import ParameterRow, Uncertainty
+from mcfo.learning.uncertainty import model_uncertainty
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 
@@ -72,7 +75,10 @@ class SeedFit(Generic[_Model, _Proposal]):
 
 @dataclass(frozen=True)
 class Fitted(Generic[_Model, _Proposal]):
-    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all."""
+    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all.
+
+    `rule` is the gradient rule by which the model was learned, None for an exact likelihood, and `data` are the series.
+    """
 
     seeds: tuple[SeedFit[_Model, _Proposal], ...]
     metrics: tuple[dict[str, Any], ...]
@@ -82,6 +88,30 @@ class Fitted(Generic[_Model, _Proposal]):
     selected: str
     evaluated_on: str
     stopped: str
+    rule: str | None = None
+    data: Any = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def uncertainties(self) -> tuple[Uncertainty | None, ...]:
+        """Standard errors and intervals for each seed, computed when they are first asked for; None for networks."""
+        return tuple(
+            model_uncertainty(
+                one.model,
+                one.proposal,
+                self.data,
+                fixed=self.settings.fixed,
+                rule=self.rule,
+                at_bounds=() if one.convergence is None else one.convergence.at_bounds,
+                seed=one.seed,
+            )
+            for one in self.seeds
+        )
+
+    @property
+    def uncertainty(self) -> Uncertainty | None:
+        """The standard errors and intervals of the best seed."""
+        best = self.best
+        return next(own for one, own in zip(self.seeds, self.uncertainties, strict=True) if one is best)
 
     @property
     def best(self) -> SeedFit[_Model, _Proposal]:
@@ -147,6 +177,20 @@ class Fitted(Generic[_Model, _Proposal]):
         return {name: np.stack([np.asarray(arrays[name]) for arrays in each]) for name in each[0]}
 
 
+def parameter_table(fitted: Fitted) -> list[ParameterRow]:
+    """Return the learned parameters of the model with the best seed, as people mean them: estimate, standard error and
+    95 % interval. A parameter that the data do not determine has None; long arrays of networks are left out."""
+    if fitted.uncertainty is not None:
+        return list(fitted.uncertainty.rows)
+    fixed = set(readable_fixed(Modules(fitted.model, fitted.proposal), fitted.settings.fixed))
+    return [
+        ParameterRow(name + (f"[{', '.join(map(str, index))}]" if index else ""), float(array[index]), None, None, None)
+        for name, array in readable_arrays(fitted.model).items()
+        if f"model.{name}" not in fixed and array.size <= _LISTED
+        for index in np.ndindex(np.shape(array))
+    ]
+
+
 def results_data(fitted: Fitted) -> dict[str, Any]:
     """Return what results.json holds."""
     return {
@@ -164,6 +208,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                 "best_step": one.best_step,
                 "evaluation": one.evaluation.as_data(),
                 **({} if one.convergence is None else {"convergence": one.convergence.as_data()}),
+                **({} if uncertainty is None else {"uncertainty": uncertainty.as_data()}),
                 "parameters": {
                     name: np.asarray(array).tolist()
                     for name, array in named_arrays(Modules(one.model, one.proposal)).items()
@@ -175,7 +220,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                     if array.size <= _LISTED
                 },
             }
-            for one in fitted.seeds
+            for one, uncertainty in zip(fitted.seeds, fitted.uncertainties, strict=True)
         ],
         "warnings": fitted.warnings,
     }

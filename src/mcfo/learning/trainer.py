@@ -246,6 +246,8 @@ class Trainer:
             selected=selected,
             evaluated_on="data" if self.validation is None else "validation",
             stopped="early" if int(state.step) < self.settings.steps else "finished",
+            rule=self.objective.theta.rule.name,
+            data=self.data,
         )
 
     def _final_particles(self) -> int:

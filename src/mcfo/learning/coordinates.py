@@ -1,0 +1,196 @@
+"""The learned numbers of a model as one vector, and the parameters that people mean as functions of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float
+from scipy.special import expit
+
+from mcfo.errors import InputError
+from mcfo.learning.parameters import Modules, dotted, split
+from mcfo.learning.readable import readable_arrays
+from mcfo.linear_algebra import cholesky
+from mcfo.models.base import Model
+from mcfo.precision import in_float64
+from mcfo.proposals.base import Bootstrap
+from mcfo.types import HostArray, Scalar
+
+MOST = 200
+"""The largest number of learned numbers with standard errors or a posterior: their information is a matrix."""
+_FAR = 300.0
+"""A coordinate at which exp, tanh and the logistic function have reached their limits, and no square of exp is NaN."""
+_RANGES = {
+    "standard_deviation": (0.0, math.inf),
+    "correlation": (-1.0, 1.0),
+    "probabilities": (0.0, 1.0),
+    "transition_probabilities": (0.0, 1.0),
+    "initial_probabilities": (0.0, 1.0),
+}
+"""The ranges of parameters that depend on several coordinates, by the last word of their names."""
+
+
+class Entry(NamedTuple):
+    """One number that people mean: `name` of the array without "model.", `index` into it, and its open range."""
+
+    name: str
+    index: tuple[int, ...]
+    low: float
+    high: float
+
+    @property
+    def label(self) -> str:
+        """The name with its index: "transition_matrix[0, 1]"."""
+        return self.name + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
+
+    def interval(self, value: float, width: float) -> tuple[float, float]:
+        """Return the interval y ± `width` to first order, on the scale on which the range is the real line: the
+        logarithm of the distance to a bound, the logit between two bounds."""
+        above, below = value - self.low, self.high - value
+        if math.isinf(above) and math.isinf(below):
+            return value - width, value + width
+        if math.isinf(below):
+            return self.low + above * math.exp(-width / above), self.low + above * _exp(width / above)
+        if math.isinf(above):
+            return self.high - below * _exp(width / below), self.high - below * math.exp(-width / below)
+        center, width = math.log(above / below), width * (1 / above + 1 / below)
+        low, high = ((self.high - self.low) * float(expit(center + side * width)) for side in (-1, 1))
+        return self.low + low, self.low + high
+
+
+class Coordinates(eqx.Module):
+    """The learned arrays of a model as a vector θ, and the numbers y(θ) that people mean.
+
+    - `learned`, `rest`: what is learned, and all else of the model.
+    - `names`: the name of each coordinate: "emission_noise.log_diagonal[0]".
+    - `entries`: the numbers y that change with θ. A symmetric matrix has each of its entries once.
+    - `free`: the indices of entries that determine the others; with `superfluous` coordinates, which no entry
+      determines, they are as many as there are coordinates, and θ → (y_free, θ_superfluous) is a change of variables.
+    """
+
+    learned: Model
+    rest: Model
+    names: tuple[str, ...] = eqx.field(static=True)
+    entries: tuple[Entry, ...] = eqx.field(static=True)
+    free: tuple[int, ...] = eqx.field(static=True)
+    superfluous: tuple[int, ...] = eqx.field(static=True)
+
+    @classmethod
+    def build(cls, model: Model, fixed: Iterable[str] = ()) -> Coordinates:
+        """Split a model into what is learned and what is fixed; paths of the proposal are passed over."""
+        paths = [path for path in fixed if path.split(".")[0] != "proposal"]
+        learned, rest = (modules.model for modules in split(Modules(model, Bootstrap()), paths))
+        size = sum(np.size(leaf) for leaf in jax.tree.leaves(learned))
+        if not size:
+            raise InputError("Every parameter of the model is fixed, so that none is uncertain. Fix fewer of them.")
+        if size > MOST:
+            raise InputError(
+                f"The model has {size} learned numbers. Standard errors and posteriors are for models of up to {MOST}."
+            )
+        names = tuple(
+            dotted(path) + "".join(f"[{one}]" for one in index)
+            for path, leaf in jax.tree_util.tree_leaves_with_path(learned)
+            for index in np.ndindex(np.shape(leaf))
+        )
+        return _described(cls(learned, rest, names, (), (), ()))
+
+    @property
+    def size(self) -> int:
+        """The number of coordinates."""
+        return len(self.names)
+
+    def vector(self) -> Float[Array, " size"]:
+        """Return θ of the model that this was built from."""
+        return ravel_pytree(self.learned)[0]
+
+    def model(self, vector: Float[HostArray, " size"]) -> Any:
+        """Return the model at θ."""
+        return eqx.combine(ravel_pytree(self.learned)[1](vector), self.rest)
+
+    def values(self, vector: Float[HostArray, " size"]) -> Float[Array, " entries"]:
+        """Return y(θ)."""
+        arrays = readable_arrays(self.model(vector))
+        return jnp.stack([arrays[entry.name][entry.index] for entry in self.entries])
+
+    def log_jacobian(self, vector: Float[HostArray, " size"]) -> Scalar:
+        """Return log |det d(y_free, θ_superfluous) / dθ|, which turns a density of the parameters into one of θ."""
+        free = np.array(self.free, int)
+        rows = jax.jacfwd(lambda theta: self.values(theta)[free])(jnp.asarray(vector))
+        rows = jnp.concatenate([rows, jnp.eye(self.size, dtype=rows.dtype)[np.array(self.superfluous, int)]])
+        # log|det J| = ½ log det J Jᵀ, with rows of length one, because no LAPACK may run inside a compiled loop.
+        lengths = jnp.sqrt(jnp.sum(rows**2, axis=1))
+        rows = rows / lengths[:, None]
+        return jnp.sum(jnp.log(lengths)) + jnp.sum(jnp.log(jnp.diagonal(cholesky(rows @ rows.T))))
+
+
+@in_float64
+def _described(bare: Coordinates) -> Coordinates:
+    """Find which entries change with θ, their ranges, and a set of them that determines θ."""
+    vector = np.asarray(bare.vector())
+    # A little off the model's own θ, where a derivative may vanish by chance.
+    generic = vector + 0.1 * np.random.default_rng(0).normal(size=len(vector))
+    arrays = readable_arrays(bare.model(generic))
+    whole = [
+        Entry(name, index, -math.inf, math.inf)
+        for name, array in arrays.items()
+        for index in np.ndindex(np.shape(array))
+        if not (name.endswith(".correlation") and index[-1] >= index[-2])
+    ]
+    draft = Coordinates(bare.learned, bare.rest, bare.names, tuple(whole), (), ())
+    slopes = np.asarray(jax.jacfwd(draft.values)(jnp.asarray(generic)))
+    moving = [index for index, row in enumerate(slopes) if np.any(row != 0)]
+    far = {
+        one: [np.asarray(draft.values(_at(generic, one, side * _FAR * times))) for side in (-1, 1) for times in (1, 2)]
+        for one in {int(np.flatnonzero(slopes[index])[0]) for index in moving if np.sum(slopes[index] != 0) == 1}
+    }
+    entries, rows = [], []
+    for index in moving:
+        entry, row = whole[index], slopes[index]
+        low, high = _RANGES.get(entry.name.rpartition(".")[2], (-math.inf, math.inf))
+        if np.sum(row != 0) == 1:
+            ends = [values[index] for values in far[int(np.flatnonzero(row)[0])]]
+            low, high = sorted((_limit(ends[0], ends[1]), _limit(ends[2], ends[3])))
+        entries.append(entry._replace(low=low, high=high))
+        rows.append(row)
+    free, superfluous = _basis(np.array(rows).reshape(-1, len(vector)))
+    return Coordinates(bare.learned, bare.rest, bare.names, tuple(entries), free, superfluous)
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+def _at(vector: np.ndarray, index: int, value: float) -> np.ndarray:
+    moved = vector.copy()
+    moved[index] = value
+    return moved
+
+
+def _limit(near: Any, far: Any) -> float:
+    """Return the limit of a monotone function from its values far out."""
+    if np.isfinite(far) and np.isclose(near, far, rtol=1e-9, atol=1e-9):
+        return float(np.round(far, 9)) + 0.0
+    return math.inf if far > near or far == math.inf else -math.inf
+
+
+def _basis(rows: np.ndarray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the first rows that are linearly independent, and the unit vectors that complete them to a basis."""
+    size = rows.shape[1]
+    basis = np.zeros((0, size))
+    chosen: tuple[list[int], list[int]] = ([], [])
+    for which, candidates in enumerate((rows, np.eye(size))):
+        for index, row in enumerate(candidates):
+            left = row / np.linalg.norm(row)
+            left = left - basis.T @ (basis @ left)
+            left = left - basis.T @ (basis @ left)
+            if np.linalg.norm(left) > 1e-6:
+                basis = np.vstack([basis, left / np.linalg.norm(left)])
+                chosen[which].append(index)
+    return tuple(chosen[0]), tuple(chosen[1])
