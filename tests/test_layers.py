@@ -67,6 +67,7 @@ INNER = {
         "estimate",
     ],
     "learning": [
+        "prior_families",
         "settings",
         "parameters",
         "readable",
@@ -76,6 +77,7 @@ INNER = {
         "step",
         "standardization",
         "coordinates",
+        "priors",
         "standard_errors",
         "particle_information",
         "uncertainty",

@@ -4,7 +4,7 @@ Louis' identity (1982) has the observed information as what complete data would 
 
     -∇² log p(x) = E[-∇² log p(z, x) | x] - Var(∇ log p(z, x) | x),
 
-over paths z_1:T from the smoothing distribution. The filter score ψ = Σ_t ψ_t, where ψ_t = E[s_t | x_1:t] and s_t is the
+over paths z_1:T from the smoothing distribution. The filter score ψ = Σ_t ψ_t, ψ_t = E[s_t | x_1:t] and s_t the
 score of step t, is no likelihood score: its root has the covariance J⁻¹ V J⁻ᵀ (White 1982), with
 
     J = -Σ_t E[∇s_t | x_1:t] + Cov(s_t, S_t | x_1:t),   S_t = s_1 + ... + s_t,   V = Σ_t ψ_t ψ_tᵀ.
@@ -122,7 +122,7 @@ def _louis(coordinates: Coordinates, proposal: Proposal, data: Buckets, key: Key
 
     total = sum((jnp.sum(jax.lax.map(of_series, batch), axis=0) for batch in data), jnp.zeros((len(vector),) * 2))
     if priors is not None:
-        total = total - jax.hessian(lambda theta: priors.log_density(coordinates.values(theta)))(vector)
+        total = total - jax.hessian(lambda theta: priors.log_density(coordinates.model(theta)))(vector)
     return (total + total.T) / 2
 
 

@@ -13,7 +13,9 @@ from mcfo.inference.evaluation import Evaluation
 from mcfo.inference.filtering import filter
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.smoothing import smooth
+from mcfo.learning.coordinates import Coordinates
 from mcfo.learning.parameters import Modules, named_arrays
+from mcfo.learning.priors import Priors
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
 from mcfo.learning.standard_errors import ParameterRow, Uncertainty
@@ -94,6 +96,8 @@ class Fitted(Generic[_Model, _Proposal]):
     @cached_property
     def uncertainties(self) -> tuple[Uncertainty | None, ...]:
         """Standard errors and intervals for each seed, computed when they are first asked for; None for networks."""
+        wanted, first = self.settings.priors, self.seeds[0].model
+        priors = Priors.build(wanted, Coordinates.build(first, self.settings.fixed)) if wanted else None
         return tuple(
             model_uncertainty(
                 one.model,
@@ -102,6 +106,7 @@ class Fitted(Generic[_Model, _Proposal]):
                 fixed=self.settings.fixed,
                 rule=self.rule,
                 at_bounds=() if one.convergence is None else one.convergence.at_bounds,
+                priors=priors,
                 seed=one.seed,
             )
             for one in self.seeds

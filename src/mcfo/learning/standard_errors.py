@@ -77,7 +77,7 @@ def observed_information(coordinates: Coordinates, data: Buckets, priors: Any = 
 
     def objective(vector: Float[Array, " size"]) -> Scalar:
         total = total_log_evidence(coordinates.model(vector), data)
-        return total if priors is None else total + priors.log_density(coordinates.values(vector))
+        return total if priors is None else total + priors.log_density(coordinates.model(vector))
 
     return -derivatives(jax.grad(objective), coordinates.vector())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -34,6 +34,23 @@ class Standardized(NamedTuple):
     def restored(self, model: Model) -> Model:
         """Return a model in standard units as one of the data."""
         return model if self.units is None else in_units(model, self.units.inverse())  # pyright: ignore[reportArgumentType]
+
+    def steps(self, learned: Model) -> Float[np.ndarray, " size"]:
+        """Return what a step of one in standard units is for each learned number in the data's unit."""
+        here = self.restored(self.model)
+        sizes = []
+        for path, _ in jax.tree_util.tree_leaves_with_path(learned):
+
+            def pick(tree: Model, name: str = dotted(path)) -> np.ndarray:
+                leaves = jax.tree_util.tree_leaves_with_path(tree)
+                return next(np.asarray(leaf) for place, leaf in leaves if dotted(place) == name)
+
+            def moved(place: Any, leaf: Any, name: str = dotted(path)) -> Any:
+                return leaf + 1.0 if dotted(place) == name else leaf
+
+            there = self.restored(jax.tree_util.tree_map_with_path(moved, self.model))
+            sizes.append((pick(there) - pick(here)).ravel())
+        return np.concatenate(sizes)
 
 
 def standardize(model: Model, data: Buckets) -> Standardized:

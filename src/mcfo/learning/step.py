@@ -26,6 +26,8 @@ COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
 """At this level, compiling takes half as long and programs are as fast (jaxlib 0.10)."""
 _FEW = 1000
 """The largest number of parameters with which seeds are vectorized."""
+LogPrior = Callable[[Any], Scalar]
+"""The log-density of the prior at a model, divided by the number of series, because the bound is a mean over them."""
 
 
 class State(eqx.Module):
@@ -87,12 +89,16 @@ class Outcome(eqx.Module):
     ess: Scalar
 
 
-def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key) -> Outcome:
-    """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter."""
+def bound_and_gradients(
+    objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key, prior: LogPrior | None = None
+) -> Outcome:
+    """Return minus the mean bound of a batch, and its gradient, less the prior's for each series; and the diagnostics
+    of the filter."""
 
     def loss(learned: Modules):
         modules = eqx.combine(learned, rest).current()
-        return objective.loss(modules.model, modules.proposal, batch, key=key)
+        value, run = objective.loss(modules.model, modules.proposal, batch, key=key)
+        return value if prior is None else value - prior(modules.model), run
 
     (value, run), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(learned)
     present = jax.vmap(Series.present)(batch)
@@ -117,13 +123,14 @@ def batch_outcome(
     bucket: Int[Array, ""],
     indices: Int[Array, "seeds series"],
     keys: KeyArray[Array, " seeds"],
+    prior: LogPrior | None = None,
 ) -> Outcome:
     """Return the outcome of each seed's batch; all of them come from one bucket."""
 
     def of_bucket(data: Series) -> Outcome:
         def one(learned: Modules, indices: Int[Array, " series"], key: Key) -> Outcome:
             batch = jax.tree.map(lambda array: array[indices], data)
-            return bound_and_gradients(objective, learned, rest, batch, key=key)
+            return bound_and_gradients(objective, learned, rest, batch, key=key, prior=prior)
 
         return map_over_seeds(one, learned, indices, keys)
 
@@ -173,6 +180,7 @@ def build_chunk(
     static: Modules,
     averaged_from: int,
     mesh: Mesh,
+    prior: LogPrior | None = None,
 ) -> Callable[..., tuple[State, Sums]]:
     """Compile a function of state, fixed arrays, data, buckets (chunk), indices into them (chunk, seeds, batch), seeds
     and the number of updates.
@@ -230,6 +238,7 @@ def build_chunk(
                 buckets[number],
                 indices[number],
                 jax.vmap(lambda key: jax.random.fold_in(key, step))(keys),
+                prior,
             )
             outcome = mean_over_devices(outcome) if mesh.size > 1 else outcome
             learned, optimizer_state, average, now = jax.vmap(update, in_axes=(0, 0, 0, 0, None))(

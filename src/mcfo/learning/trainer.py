@@ -18,8 +18,10 @@ from mcfo.data.batching import Batches, Buckets, as_buckets
 from mcfo.errors import InputError
 from mcfo.gradients.rules import DEVICES, Reverse, has_networks
 from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores, usual_repeats
+from mcfo.learning.coordinates import Coordinates
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.parameters import Modules, describe, finite_or_none, named_arrays, split
+from mcfo.learning.priors import Priors
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.step import State, build_chunk, compiled, map_over_seeds
@@ -74,7 +76,8 @@ class Trainer:
         fixed, static = eqx.partition(self._rest, eqx.is_array)
         self._seeds = replicate_on(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
         self._fixed, self._shared_data = replicate_on(self._mesh, fixed), replicate_on(self._mesh, self.data)
-        self._chunk = build_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh)
+        prior = self._log_prior(sum(counts)) if settings.priors else None
+        self._chunk = build_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh, prior)
         self._validate = None if self.validation is None else self._compile_validation(self.validation, static)
         self._watch = None if watch is None else _compile_watch(watch, modules)
         self.select = settings.select or ("best" if validation is not None else "average")
@@ -249,6 +252,10 @@ class Trainer:
             rule=self.objective.theta.rule.name,
             data=self.data,
         )
+
+    def _log_prior(self, series: int) -> Callable[[Any], Array]:
+        priors = Priors.build(self.settings.priors, Coordinates.build(self.modules.model, self.settings.fixed))
+        return lambda model: priors.log_density(model) / series
 
     def _final_particles(self) -> int:
         """The number of particles of the last evaluation, whose likelihood is reported."""
