@@ -37,6 +37,7 @@ LAYERS = [
     "objectives",
     "inference",
     "learning",
+    "posterior",
     "online",
     "reports",
     "experiments",
@@ -92,6 +93,7 @@ INNER = {
         "saved_runs",
         "streaming",
     ],
+    "posterior": ["target", "chains", "result", "sampling", "averaging"],
 }
 
 

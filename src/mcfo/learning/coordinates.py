@@ -136,27 +136,26 @@ def _described(bare: Coordinates) -> Coordinates:
     vector = np.asarray(bare.vector())
     # A little off the model's own θ, where a derivative may vanish by chance.
     generic = vector + 0.1 * np.random.default_rng(0).normal(size=len(vector))
-    arrays = readable_arrays(bare.model(generic))
+    arrays = eqx.filter_eval_shape(lambda: readable_arrays(bare.model(generic)))
     whole = [
         Entry(name, index, -math.inf, math.inf)
         for name, array in arrays.items()
-        for index in np.ndindex(np.shape(array))
+        for index in np.ndindex(array.shape)
         if not (name.endswith(".correlation") and index[-1] >= index[-2])
     ]
     draft = Coordinates(bare.learned, bare.rest, bare.names, tuple(whole), (), ())
-    slopes = np.asarray(jax.jacfwd(draft.values)(jnp.asarray(generic)))
-    moving = [index for index, row in enumerate(slopes) if np.any(row != 0)]
-    far = {
-        one: [np.asarray(draft.values(_at(generic, one, side * _FAR * times))) for side in (-1, 1) for times in (1, 2)]
-        for one in {int(np.flatnonzero(slopes[index])[0]) for index in moving if np.sum(slopes[index] != 0) == 1}
-    }
+    # Each coordinate at four places far out, the others as they are: one program, because each costs a compilation.
+    places = np.where(np.eye(len(vector), dtype=bool), np.array([-2, -1, 1, 2])[:, None, None] * _FAR, generic)
+    slopes, far = map(np.asarray, _probed(draft, generic, places))
     entries, rows = [], []
-    for index in moving:
-        entry, row = whole[index], slopes[index]
+    for index, row in enumerate(slopes):
+        if not np.any(row != 0):
+            continue
+        entry = whole[index]
         low, high = _RANGES.get(entry.name.rpartition(".")[2], (-math.inf, math.inf))
         if np.sum(row != 0) == 1:
-            ends = [values[index] for values in far[int(np.flatnonzero(row)[0])]]
-            low, high = sorted((_limit(ends[0], ends[1]), _limit(ends[2], ends[3])))
+            ends = far[:, int(np.flatnonzero(row)[0]), index]
+            low, high = sorted((_limit(ends[1], ends[0]), _limit(ends[2], ends[3])))
         entries.append(entry._replace(low=low, high=high))
         rows.append(row)
     free, superfluous = _basis(np.array(rows).reshape(-1, len(vector)))
@@ -167,10 +166,9 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
-def _at(vector: np.ndarray, index: int, value: float) -> np.ndarray:
-    moved = vector.copy()
-    moved[index] = value
-    return moved
+@eqx.filter_jit
+def _probed(draft: Coordinates, vector: Any, places: Any) -> Any:
+    return jax.jacfwd(draft.values)(vector), jax.vmap(jax.vmap(draft.values))(places)
 
 
 def _limit(near: Any, far: Any) -> float:

@@ -23,7 +23,7 @@ from mcfo.types import HostArray, Key
 CHUNK = 50
 """Iterations between two looks at the host; the same program for all of them."""
 _COVARIANCE_AT = (0.1, 0.25, 0.45, 0.7)
-"""Shares of the warm-up after which the covariance of the steps is estimated; in the rest of it only their size adapts."""
+"""Shares of the warm-up after which the covariance of the steps is estimated; after the last, only their size adapts."""
 _RATES = {1: 0.44, 2: 0.35}
 _RATE, _NOISY_RATE = 0.25, 0.15
 """The acceptance rates aimed at: Roberts and Rosenthal (2001); with an estimate of variance one, Sherlock, Thiery,
@@ -33,8 +33,8 @@ _PRIOR_DRAWS = 10
 
 
 class Chains(eqx.Module):
-    """Where the chains stand: θ, log-prior and log-likelihood of each; and the steps that they propose, exp(`log_scale`)
-    L N(0, I) with L the `factor`, the same for all."""
+    """Where the chains stand: θ, log-prior and log-likelihood of each; and the steps that all of them propose,
+    exp(`log_scale`) L N(0, I) with L the `factor`."""
 
     points: Float[HostArray, "chains size"]
     log_priors: Float[HostArray, " chains"]
