@@ -293,6 +293,8 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
         console.print(f"Stopped early after {fitted.steps} steps: the validation NLL fell no more.")
     if (table := parameter_table(out)) is not None:
         console.print(table)
+    for note in [] if fitted.uncertainty is None or len(fitted.seeds) > 1 else fitted.uncertainty.notes:
+        console.print(note, style="yellow", highlight=False, markup=False)
     results = [(one.seed, one.evaluation) for one in fitted.seeds]
     console.print(evaluation_table(results, f"On the {fitted.evaluated_on}"))
     console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True, markup=False)

@@ -70,6 +70,7 @@ def rolling(
     horizon: int,
     draws: int,
     key: Key,
+    levels: tuple[float, ...] = LEVELS,
 ) -> Rolling:
     """Filter a series once, and forecast `horizon` steps from each origin by `draws` independent paths.
 
@@ -81,6 +82,7 @@ def rolling(
     **Arguments:**
 
     - `origins`: True at index t where a forecast given x_1:t is wanted.
+    - `levels`: those of the quantiles.
     """
     targets = _padded(series, frames(proposal, series), horizon)
 
@@ -92,7 +94,7 @@ def rolling(
         def scores() -> Rolling:
             ahead = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, index, horizon), targets)
             own = jax.random.fold_in(step_key(key, frame), _ROLLING_TAG)
-            return _rolling_forecast(model, before, ahead, draws, own, outcome.increment.dtype)
+            return _rolling_forecast(model, before, ahead, draws, own, outcome.increment.dtype, levels)
 
         def nothing() -> Rolling:
             return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(scores))
@@ -127,7 +129,9 @@ def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
     )
 
 
-def _rolling_forecast(model: Model, state: Any, ahead: _Target, draws: int, key: Key, dtype: Any) -> Rolling:
+def _rolling_forecast(
+    model: Model, state: Any, ahead: _Target, draws: int, key: Key, dtype: Any, levels: tuple[float, ...]
+) -> Rolling:
     """Forecast from the state of a filter, or from the model's initial distribution if `state` is None."""
     of_choice, of_paths = jax.random.split(key)
     keys = jax.random.split(of_paths, len(ahead.scored))
@@ -135,7 +139,13 @@ def _rolling_forecast(model: Model, state: Any, ahead: _Target, draws: int, key:
         (first, first_key), rest = split_first((ahead, keys))
         memory = model.start(first.inputs)
         memories, one = _rolling_step(
-            model, lambda _: (memory, model.initial(memory, first.inputs)), jnp.arange(draws), first, first_key, dtype
+            model,
+            lambda _: (memory, model.initial(memory, first.inputs)),
+            jnp.arange(draws),
+            first,
+            first_key,
+            dtype,
+            levels,
         )
     else:
         rest = ahead, keys
@@ -145,7 +155,13 @@ def _rolling_forecast(model: Model, state: Any, ahead: _Target, draws: int, key:
     def body(memories: Memory, given: tuple[_Target, Key]) -> tuple[Memory, Rolling]:
         target, own = given
         return _rolling_step(
-            model, lambda memory: (memory, model.transition(memory, target.inputs)), memories, target, own, dtype
+            model,
+            lambda memory: (memory, model.transition(memory, target.inputs)),
+            memories,
+            target,
+            own,
+            dtype,
+            levels,
         )
 
     _, forecasts = jax.lax.scan(body, memories, rest)
@@ -155,7 +171,13 @@ def _rolling_forecast(model: Model, state: Any, ahead: _Target, draws: int, key:
 
 
 def _rolling_step(
-    model: Model, distribution: Any, sources: Any, target: _Target, key: Key, dtype: Any
+    model: Model,
+    distribution: Any,
+    sources: Any,
+    target: _Target,
+    key: Key,
+    dtype: Any,
+    levels: tuple[float, ...],
 ) -> tuple[Memory, Rolling]:
     """Simulate one step of all draws, and compare it with its target."""
     of_draws, of_ties = jax.random.split(key)
@@ -192,7 +214,7 @@ def _rolling_step(
         crps=jnp.where(target.scored, crps(ordered, observation), nothing),
         pit=jnp.where(target.scored, pit, nothing),
         mean=jnp.mean(values, axis=0),
-        quantiles=ordered_quantiles(ordered, LEVELS),
+        quantiles=ordered_quantiles(ordered, levels),
     )
 
 

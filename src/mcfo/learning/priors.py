@@ -108,7 +108,7 @@ def _check(prior: Prior, given: str, text: str, coordinates: Coordinates, arrays
         draws = np.asarray(prior.distribution.sample(jax.random.key(0), (_DRAWS,)))
         if not np.any((draws > entry.low) & (draws < entry.high)):
             raise InputError(
-                f"The prior {text} lies outside of the range of {entry.label}, {_range_text(entry)}. Give one inside it."
+                f"The prior {text} lies outside the range of {entry.label}, {_range_text(entry)}. Give one inside it."
             )
     if not np.isfinite(value):
         present = ", ".join(f"{float(arrays[prior.name][index]):.4g}" for index in prior.entries[:4])

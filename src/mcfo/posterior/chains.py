@@ -23,7 +23,7 @@ from mcfo.types import HostArray, Key
 CHUNK = 50
 """Iterations between two looks at the host; the same program for all of them."""
 _COVARIANCE_AT = (0.1, 0.25, 0.45, 0.7)
-"""Shares of the warm-up after which the covariance of the steps is estimated; after the last, only their size adapts."""
+"""Shares of the warm-up after which the covariance of the steps is estimated; then only their size adapts."""
 _RATES = {1: 0.44, 2: 0.35}
 _RATE, _NOISY_RATE = 0.25, 0.15
 """The acceptance rates aimed at: Roberts and Rosenthal (2001); with an estimate of variance one, Sherlock, Thiery,
