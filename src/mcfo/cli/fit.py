@@ -10,6 +10,7 @@ import typer
 from mcfo.cli import options as opt
 from mcfo.cli.fit_setup import defaults, described, initial, read_data, with_suggestions, without_last
 from mcfo.cli.options import exists, fail, messages, read_options, read_values, table_columns
+from mcfo.cli.posterior import Priors
 
 
 def fit(
@@ -68,6 +69,7 @@ def fit(
     fix: Annotated[
         list[str] | None, opt.model("A parameter that is not learned, model.transition_matrix; repeat it for several.")
     ] = None,
+    prior: Priors = None,
     objective: Annotated[
         str | None,
         opt.objective(
@@ -142,6 +144,7 @@ def fit(
         "devices": devices,
         "window": window,
         "buckets": buckets,
+        "priors": read_options(prior, "--prior"),
     }
     try:
         with messages():

@@ -12,6 +12,7 @@ from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
 from mcfo.cli.models import models
+from mcfo.cli.posterior import posterior
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
@@ -44,7 +45,7 @@ def _options(
 
 _COMMANDS = {
     "Start": (demo, models),
-    "Learn": (fit, report, evaluate),
+    "Learn": (fit, report, evaluate, posterior),
     "Use what was learned": (filter, smooth, forecast, simulate, stream),
     "The paper": (reproduce,),
 }

@@ -38,17 +38,19 @@ _RANGES = {
 
 
 class Entry(NamedTuple):
-    """One number that people mean: `name` of the array without "model.", `index` into it, and its open range."""
+    """One number that people mean: `name` of the array without "model.", `index` into it, its open range, and whether
+    it is the only one of its array."""
 
     name: str
     index: tuple[int, ...]
     low: float
     high: float
+    single: bool
 
     @property
     def label(self) -> str:
-        """The name with its index: "transition_matrix[0, 1]"."""
-        return self.name + (f"[{', '.join(map(str, self.index))}]" if self.index else "")
+        """The name with its index, if there are others: "transition_matrix[0, 1]"."""
+        return self.name if self.single else f"{self.name}[{', '.join(map(str, self.index))}]"
 
     def interval(self, value: float, width: float) -> tuple[float, float]:
         """Return the interval y ± `width` to first order, on the scale on which the range is the real line: the
@@ -138,7 +140,7 @@ def _described(bare: Coordinates) -> Coordinates:
     generic = vector + 0.1 * np.random.default_rng(0).normal(size=len(vector))
     arrays = eqx.filter_eval_shape(lambda: readable_arrays(bare.model(generic)))
     whole = [
-        Entry(name, index, -math.inf, math.inf)
+        Entry(name, index, -math.inf, math.inf, math.prod(array.shape) == 1)
         for name, array in arrays.items()
         for index in np.ndindex(array.shape)
         if not (name.endswith(".correlation") and index[-1] >= index[-2])

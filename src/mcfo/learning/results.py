@@ -189,7 +189,9 @@ def parameter_table(fitted: Fitted) -> list[ParameterRow]:
         return list(fitted.uncertainty.rows)
     fixed = set(readable_fixed(Modules(fitted.model, fitted.proposal), fitted.settings.fixed))
     return [
-        ParameterRow(name + (f"[{', '.join(map(str, index))}]" if index else ""), float(array[index]), None, None, None)
+        ParameterRow(
+            name + (f"[{', '.join(map(str, index))}]" if array.size > 1 else ""), float(array[index]), None, None, None
+        )
         for name, array in readable_arrays(fitted.model).items()
         if f"model.{name}" not in fixed and array.size <= _LISTED
         for index in np.ndindex(np.shape(array))

@@ -185,7 +185,7 @@ def _entry_rows(parameters: list[Parameter], run: RunRecord) -> tuple[list[str],
             spread = [_shown(np.std(entry, ddof=1), 2)] if several else []
             cells = [_shown(np.mean(entry)), *spread, *(_shown(value) for value in entry[: len(shown)])]
             if known:
-                own = name.removeprefix("model.") + (f"[{', '.join(map(str, index))}]" if index else "")
+                own = name.removeprefix("model.") + (f"[{', '.join(map(str, index))}]" if values[0].size > 1 else "")
                 stderr, low, high = known.get(own, (None, None, None))
                 ends = MISSING if stderr is None else f"{significant(low)} to {significant(high)}"
                 cells += [significant(stderr, 2), ends]
