@@ -80,6 +80,7 @@ INNER = {
         "coordinates",
         "priors",
         "standard_errors",
+        "estimated_likelihood",
         "particle_information",
         "uncertainty",
         "maximum_likelihood",

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from mcfo.cli import options as opt
 from mcfo.cli.options import Outputs, build_table, exists, fail, messages, read_levels, refusing, table_columns, written
 from mcfo.errors import InputError, nearest
+from mcfo.files import nested
 
 _DRAWS = 100
 _ROWS = 20
@@ -201,11 +202,16 @@ class Averaged(NamedTuple):
         return smooth_over(self.posterior, data, **options)
 
 
+def learned_fixed(config: dict[str, Any]) -> tuple[str, ...]:
+    """The parameters that a run did not learn."""
+    fixed = nested(config, "model", "fixed")
+    return tuple(path for path in fixed if isinstance(path, str)) if isinstance(fixed, list) else ()
+
+
 def over_posterior(applied: Applied, file: Path | None) -> Applied:
     """The same, with draws of the parameters where a file of them was given."""
     if file is None:
         return applied
-    from mcfo.cli.posterior import learned_fixed
     from mcfo.posterior.result import load_posterior
 
     learned = applied.learned

@@ -195,6 +195,7 @@ def fit(
                 _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
                 _check(fitted, out, held_out or table.series_list, table.columns)
+                _add_uncertainty(fitted, out)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -264,6 +265,25 @@ def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> Non
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
 
 
+def _add_uncertainty(fitted: Any, out: Path) -> None:
+    """Adds standard errors by particles to results.json; exact ones are there already."""
+    import json
+
+    from rich.console import Console
+
+    from mcfo.files import read_json, write_atomically
+
+    if fitted.exact:
+        return
+    with Console().status("Computing standard errors"):
+        uncertainties = fitted.uncertainties
+    content = read_json(out / "results.json")
+    for seed, uncertainty in zip(content["seeds"], uncertainties, strict=True):
+        if uncertainty is not None:
+            seed["uncertainty"] = uncertainty.as_data()
+    write_atomically(out / "results.json", (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
 def _convergence(seed: int, found: Any, steps: int) -> str:
     """How the search for the maximum ended, in a sentence."""
     reached = [value for value in found.log_likelihoods if value is not None]
@@ -281,6 +301,8 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
 
     from mcfo.cli.evaluate import evaluation_table
     from mcfo.cli.report import parameter_table
+    from mcfo.data.run_record import read_run
+    from mcfo.reports.parameters import uncertainty_notes
     from mcfo.reports.run_page import write_run_report
 
     console = Console()
@@ -296,7 +318,7 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
         console.print(f"Stopped early after {fitted.steps} steps: the validation NLL fell no more.")
     if (table := parameter_table(out)) is not None:
         console.print(table)
-    for note in [] if fitted.uncertainty is None or len(fitted.seeds) > 1 else fitted.uncertainty.notes:
+    for note in uncertainty_notes(read_run(out, metrics=False)):
         console.print(note, style="yellow", highlight=False, markup=False)
     results = [(one.seed, one.evaluation) for one in fitted.seeds]
     console.print(evaluation_table(results, f"On the {fitted.evaluated_on}"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli import options as opt
-from mcfo.cli.apply import Applied, open_run
+from mcfo.cli.apply import Applied, learned_fixed, open_run
 from mcfo.cli.options import build_table, exists, messages, read_options, refusing, table_columns
 from mcfo.errors import InputError
 from mcfo.files import nested
@@ -110,12 +110,6 @@ def _sample(applied: Applied, folder: Path, priors: dict[str, str], numbers: dic
     page = write_posterior_report(result, folder, title=f"Posterior of the run in {applied.run.name}")
     for what, path in (("Draws", folder / "draws.nc"), ("Report", page)):
         console.print(f"{what}: {path}", highlight=False, soft_wrap=True, markup=False)
-
-
-def learned_fixed(config: dict[str, Any]) -> tuple[str, ...]:
-    """The parameters that a run did not learn."""
-    fixed = nested(config, "model", "fixed")
-    return tuple(path for path in fixed if isinstance(path, str)) if isinstance(fixed, list) else ()
 
 
 def learned_priors(config: dict[str, Any]) -> dict[str, str]:

@@ -138,11 +138,18 @@ def _described(bare: Coordinates) -> Coordinates:
     vector = np.asarray(bare.vector())
     # A little off the model's own θ, where a derivative may vanish by chance.
     generic = vector + 0.1 * np.random.default_rng(0).normal(size=len(vector))
-    arrays = eqx.filter_eval_shape(lambda: readable_arrays(bare.model(generic)))
+    names: list[str] = []
+
+    def probe() -> dict[str, Any]:
+        arrays = readable_arrays(bare.model(generic))
+        names.extend(arrays)  # in the model's order, which JAX's dictionaries lose
+        return arrays
+
+    arrays = jax.eval_shape(probe)
     whole = [
-        Entry(name, index, -math.inf, math.inf, math.prod(array.shape) == 1)
-        for name, array in arrays.items()
-        for index in np.ndindex(array.shape)
+        Entry(name, index, -math.inf, math.inf, math.prod(arrays[name].shape) == 1)
+        for name in names
+        for index in np.ndindex(arrays[name].shape)
         if not (name.endswith(".correlation") and index[-1] >= index[-2])
     ]
     draft = Coordinates(bare.learned, bare.rest, bare.names, tuple(whole), (), ())

@@ -1,11 +1,12 @@
 """Information from particles, where the likelihood has no exact form.
 
-Louis' identity (1982) has the observed information as what complete data would tell less what is missing,
+The observed information is the curvature of log p̂ around θ̂: a quadratic function is fitted to noisy values of it over
+about two standard errors (Ionides, Bretó, Park, Smith and King 2017). Louis' identity (1982), complete information less
+what is missing, is a small difference of large numbers wherever a filter is needed: on the paper's model (T = 200) its
+information about θ_2 was 1.5 times the exact one with 300 particles and 2000 paths, and this one's 1.1 times.
 
-    -∇² log p(x) = E[-∇² log p(z, x) | x] - Var(∇ log p(z, x) | x),
-
-over paths z_1:T from the smoothing distribution. The filter score ψ = Σ_t ψ_t, ψ_t = E[s_t | x_1:t] and s_t the
-score of step t, is no likelihood score: its root has the covariance J⁻¹ V J⁻ᵀ (White 1982), with
+The filter score ψ = Σ_t ψ_t, with ψ_t = E[s_t | x_1:t] and s_t the score of step t, is no likelihood score. Its root has
+the covariance J⁻¹ V J⁻ᵀ (White 1982), with
 
     J = -Σ_t E[∇s_t | x_1:t] + Cov(s_t, S_t | x_1:t),   S_t = s_1 + ... + s_t,   V = Σ_t ψ_t ψ_tᵀ.
 
@@ -24,22 +25,29 @@ from jaxtyping import Array, Float
 
 from mcfo.data.batching import Buckets
 from mcfo.learning.coordinates import Coordinates
+from mcfo.learning.estimated_likelihood import TRIED, Estimator, choose_particles, with_particles
 from mcfo.learning.standard_errors import derivatives
 from mcfo.missing import log_prob, observed_log_prob
-from mcfo.models.base import MarkovModel, Model
+from mcfo.models.base import Model
 from mcfo.precision import in_float64
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.filter import SMC
-from mcfo.smc.smoothing import backward_simulation, draw_trajectories
 from mcfo.types import Key, Latent, Memory, Scalar
 
 PARTICLES = 500
-"""Particles of a filter, and paths that are drawn from it."""
+"""Particles of a filter whose score is differentiated."""
 REPEATS = 4
-"""Independent filters, whose differences are the Monte Carlo error."""
+"""Independent estimates, whose differences are the Monte Carlo error."""
 LAG = 50
 """Steps over which the scores of the past are remembered in S_t: the model has forgotten what was before."""
+_VARIANCE = 0.5
+"""The variance of log p̂ that is wanted: a fraction of what the likelihood changes by within a standard error."""
+_LADDER = 1e-3 * 3.0 ** np.arange(11)
+"""Distances from θ̂, relative to its size, among which the scale of each coordinate is found."""
+_ROUNDS = 4
+_WIDEST = 30.0
+"""Conditional standard errors beyond which no point of a design lies: the likelihood is flat there."""
 
 
 class Informations(NamedTuple):
@@ -49,16 +57,79 @@ class Informations(NamedTuple):
     noise: Float[np.ndarray, "repeats size size"] | None
 
 
-def louis_information(
+def curvature_information(
     coordinates: Coordinates, proposal: Proposal, data: Buckets, *, key: Key, priors: Any = None
 ) -> Informations:
-    """Return the observed information by Louis' identity. Consistent in the number of particles and paths.
+    """Return the curvature of log p̂, and of the prior's density of the parameters, around θ̂.
 
-    Paths of a Markov model are drawn backwards. Those of other models come from the genealogy, whose early steps
-    descend from few particles: the information that is missing there is then underestimated.
+    The points of each design have the covariance that the design before it found, so that the curvature is that over
+    the likelihood's own width whatever the units. Bias: where the variance of log p̂ curves with θ, half of that; and
+    the fourth derivative of the likelihood. Variance: falls with the number of points.
     """
-    keys = jax.random.split(key, REPEATS)
-    return Informations(np.stack([_louis(coordinates, proposal, data, one, priors) for one in keys]), None)
+    of_particles, of_scales, of_designs = jax.random.split(key, 3)
+    vector = np.asarray(coordinates.vector(), np.float64)
+    estimator = Estimator(coordinates, proposal, data, SMC(TRIED))
+    particles, _ = choose_particles(estimator, vector, key=of_particles, wanted=_VARIANCE, lowers=False)
+    estimator = with_particles(estimator, particles)
+
+    def values(points: np.ndarray, key: Key) -> np.ndarray:
+        found = estimator.at(points, key=key)
+        return found if priors is None else found + np.asarray(_log_priors(coordinates, priors, points))
+
+    size = len(vector)
+    factor = np.diag(_scales(values, vector, of_scales))
+    width = min(1.5, np.sqrt(6 / size))
+    count = max(40, 5 * (1 + size + size * (size + 1) // 2))
+    information = np.zeros((REPEATS, size, size))
+    for index in range(_ROUNDS):
+        of_points, of_values = jax.random.split(jax.random.fold_in(of_designs, index))
+        half = np.asarray(jax.random.normal(of_points, (REPEATS, count // 2, size)), np.float64) * width
+        points = np.concatenate([half, -half], axis=1)  # so that odd derivatives cancel
+        found = values((vector + points @ factor.T).reshape(-1, size), of_values).reshape(REPEATS, -1)
+        scaled = np.stack([_quadratic(one, own) for one, own in zip(points, found, strict=True)])
+        inverse = np.linalg.inv(factor)
+        information = inverse.T @ scaled @ inverse
+        curvatures, ways = np.linalg.eigh(scaled.mean(axis=0))
+        if index and np.all((curvatures > 0.5) & (curvatures < 2)):
+            break
+        factor = factor @ (ways / np.sqrt(np.maximum(curvatures, _WIDEST**-2)))
+    return Informations(information, None)
+
+
+def _scales(values: Any, vector: np.ndarray, key: Key) -> np.ndarray:
+    """Return the standard error of each coordinate with the others known, roughly: from where log p̂ falls by a nat."""
+    steps = np.maximum(np.abs(vector), 1.0)[:, None] * _LADDER
+    moves = np.eye(len(vector))[:, None] * steps[..., None]
+    points = vector + np.concatenate([np.zeros((1, *moves.shape[1:])), moves, -moves])
+    found = values(points.reshape(-1, len(vector)), key).reshape(points.shape[:-1])
+    falls = found[0].mean() - (found[1 : len(vector) + 1] + found[len(vector) + 1 :]) / 2
+    falls = np.where(np.isfinite(falls), falls, np.inf)
+    scales = []
+    for own, distances in zip(falls, steps, strict=True):
+        far = np.flatnonzero(own > 2.0)
+        first = far[0] if len(far) else len(own) - 1
+        fall = own[first] if np.isfinite(own[first]) else 50.0
+        scales.append(distances[first] / np.sqrt(2 * max(fall, 1e-2)))
+    return np.array(scales)
+
+
+def _quadratic(points: Float[np.ndarray, "points size"], values: Float[np.ndarray, " points"]) -> np.ndarray:
+    """Return minus the second derivatives of the quadratic function that fits the values best."""
+    size, usable = points.shape[1], np.isfinite(values)
+    rows, columns = np.tril_indices(size)
+    products = points[:, rows] * points[:, columns] * np.where(rows == columns, 0.5, 1.0)
+    regressors = np.concatenate([np.ones((len(points), 1)), points, products], axis=1)[usable]
+    if len(regressors) < regressors.shape[1]:
+        return np.full((size, size), np.nan)
+    fitted = np.linalg.lstsq(regressors, values[usable], rcond=None)[0][1 + size :]
+    curvature = np.zeros((size, size))
+    curvature[rows, columns] = curvature[columns, rows] = -fitted
+    return curvature
+
+
+@eqx.filter_jit
+def _log_priors(coordinates: Coordinates, priors: Any, points: Any) -> Array:
+    return jax.vmap(lambda theta: priors.log_density(coordinates.model(theta)))(jnp.asarray(points))
 
 
 def filter_score_information(
@@ -78,52 +149,6 @@ def _step_density(model: Model, memory: Memory, latent: Latent, frame: Frame, *,
     emission = model.emission(memory, latent, frame.inputs)
     density = log_prob(prior, latent) + observed_log_prob(emission, frame.observation, frame.observed)
     return frame.unless_padding(density, jnp.zeros_like(density))
-
-
-def complete_log_density(model: Model, latents: Any, frames: Frame) -> Scalar:
-    """log p(z_1:T, x_1:T) of one path."""
-
-    def advance(memory: Memory, latent: Latent, frame: Frame) -> Memory:
-        return model.advance_with(memory, latent, frame.observation.astype(float), frame.observed, frame.inputs)
-
-    def step(memory: Memory, now: tuple[Latent, Frame]) -> tuple[Memory, Scalar]:
-        latent, frame = now
-        return advance(memory, latent, frame), _step_density(model, memory, latent, frame, first=False)
-
-    (latent, frame), rest = (jax.tree.map(lambda a, cut=cut: a[cut], (latents, frames)) for cut in (0, slice(1, None)))
-    start = model.start(frame.inputs)
-    own = _step_density(model, start, latent, frame, first=True)
-    return own + jnp.sum(jax.lax.scan(step, advance(start, latent, frame), rest)[1])
-
-
-@in_float64
-@eqx.filter_jit
-def _louis(coordinates: Coordinates, proposal: Proposal, data: Buckets, key: Key, priors: Any) -> Array:
-    vector = coordinates.vector()
-    model = coordinates.model(vector)
-
-    def of_series(series: Series) -> Array:
-        trace = SMC(PARTICLES)(model, proposal, series, key=key, history=True)
-        if isinstance(model, MarkovModel):
-            latents = backward_simulation(model, trace, series, PARTICLES, key=key).latents
-        else:
-            latents = draw_trajectories(trace, PARTICLES, key=key).latents
-        latents, frames = jnp.swapaxes(latents, 0, 1), series.sanitized().frames(None)
-
-        def scores(vector: Array) -> Float[Array, "paths size"]:
-            return jax.vmap(
-                jax.grad(lambda theta, path: complete_log_density(coordinates.model(theta), path, frames)), (None, 0)
-            )(vector, latents)
-
-        own = scores(vector)
-        centered = own - jnp.mean(own, axis=0)
-        complete = -derivatives(lambda theta: jnp.mean(scores(theta), axis=0), vector)
-        return complete - centered.T @ centered / (PARTICLES - 1)
-
-    total = sum((jnp.sum(jax.lax.map(of_series, batch), axis=0) for batch in data), jnp.zeros((len(vector),) * 2))
-    if priors is not None:
-        total = total - jax.hessian(lambda theta: priors.log_density(coordinates.model(theta)))(vector)
-    return (total + total.T) / 2
 
 
 @in_float64

@@ -47,7 +47,7 @@ def read_prior(prior: Any, name: str) -> Any:
             f"The prior {prior!r} on {name} is not of the form {kind}:{','.join(names).upper()}, or its numbers are "
             f"impossible. {_EXAMPLE}"
         ) from error
-    return family(*numbers)
+    return family(*numbers, validate_args=False)
 
 
 def prior_text(prior: Any) -> str:

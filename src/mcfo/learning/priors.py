@@ -98,11 +98,10 @@ def _find(given: str, coordinates: Coordinates) -> tuple[str, tuple[tuple[int, .
 def _check(prior: Prior, given: str, text: str, coordinates: Coordinates, arrays: Mapping[str, Any]) -> None:
     """Refuse a prior that has no mass where the parameter may lie, or no density at its present value."""
     try:
-        shape = jax.eval_shape(prior.log_density, arrays).shape
-        value = np.asarray(prior.log_density(arrays))
+        # Compiled, because numpyro warns of values outside of the support where it sees them.
+        value = np.asarray(eqx.filter_jit(Prior.log_density)(prior, arrays))
     except (TypeError, ValueError) as error:
         raise InputError(f"The prior {text} does not fit the shape of {given}: {error}") from error
-    assert shape == ()
     entry = next(one for one in coordinates.entries if one.name == prior.name and one.index in prior.entries)
     if not prior.distribution.event_shape:
         draws = np.asarray(prior.distribution.sample(jax.random.key(0), (_DRAWS,)))

@@ -199,7 +199,9 @@ def parameter_table(fitted: Fitted) -> list[ParameterRow]:
 
 
 def results_data(fitted: Fitted) -> dict[str, Any]:
-    """Return what results.json holds."""
+    """Return what results.json holds, with standard errors where they are exact; those by particles take as long as
+    many filters, and `mcfo fit` adds them with its other checks."""
+    uncertainties = fitted.uncertainties if fitted.exact else (None,) * len(fitted.seeds)
     return {
         "stopped": fitted.stopped,
         "steps": fitted.steps,
@@ -227,7 +229,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                     if array.size <= _LISTED
                 },
             }
-            for one, uncertainty in zip(fitted.seeds, fitted.uncertainties, strict=True)
+            for one, uncertainty in zip(fitted.seeds, uncertainties, strict=True)
         ],
         "warnings": fitted.warnings,
     }

@@ -157,7 +157,8 @@ def describe_uncertainty(
     lost[used] = ways
     inverse = inverse / np.outer(lengths, lengths)
     notes += [
-        _direction_text(_involved(way, labels), rises=c < -least) for way, c in zip(lost.T, curvatures, strict=True)
+        _direction_text(_involved(way, labels), rises=c < -least)
+        for way, c in zip(lost.T, curvatures.tolist(), strict=True)
     ]
     covariance = inverse if noise is None else inverse @ noise @ inverse.T
     quantile, rows = float(ndtri((1 + LEVEL) / 2)), []

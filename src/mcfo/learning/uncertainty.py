@@ -10,16 +10,15 @@ import numpy as np
 
 from mcfo import exact
 from mcfo.data.batching import Buckets
-from mcfo.errors import PartlyMissingError
 from mcfo.gradients.rules import has_networks
 from mcfo.learning.coordinates import MOST, Coordinates
 from mcfo.learning.parameters import Modules, split
-from mcfo.learning.particle_information import filter_score_information, louis_information
+from mcfo.learning.particle_information import curvature_information, filter_score_information
 from mcfo.learning.standard_errors import Uncertainty, describe_uncertainty, exact_uncertainty
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 
-_TAG = 0x6C6F7569
+_TAG = 0x63757276
 _ROUGH = 0.1
 """The relative Monte Carlo error of an information above which the standard errors say so."""
 
@@ -35,8 +34,7 @@ def model_uncertainty(
     priors: Any = None,
     seed: int = 0,
 ) -> Uncertainty | None:
-    """Return the uncertainty of fitted parameters; None for networks, whose weights mean nothing one by one, and where
-    there is no complete-data density to differentiate.
+    """Return the uncertainty of fitted parameters; None for networks, whose weights mean nothing one by one.
 
     **Arguments:**
 
@@ -50,21 +48,13 @@ def model_uncertainty(
     by_filter_score = rule is not None and rule.startswith("filter-score") and isinstance(model, MarkovModel)
     if exact.is_exact(model) and not by_filter_score:
         return exact_uncertainty(model, data, fixed, priors=priors, at_bounds=at_bounds)
-    if model.imputes and any(batch.observed is not None for batch in data):
-        return None  # what a particle imputed is a part of its memory, and not of its path
     coordinates = Coordinates.build(model, fixed)
     key = jax.random.fold_in(jax.random.key(seed), _TAG)
-    try:
-        if by_filter_score:
-            method, found = (
-                "sandwich of the filter score",
-                filter_score_information(coordinates, proposal, data, key=key),
-            )
-        else:
-            method = "Louis' identity by particles"
-            found = louis_information(coordinates, proposal, data, key=key, priors=priors)
-    except (PartlyMissingError, NotImplementedError):
-        return None
+    if by_filter_score:
+        method, found = "sandwich of the filter score", filter_score_information(coordinates, proposal, data, key=key)
+    else:
+        method = "curvature of the likelihood by particles"
+        found = curvature_information(coordinates, proposal, data, key=key, priors=priors)
     mean, error = found.information.mean(axis=0), _relative_error(found.information)
     result = describe_uncertainty(
         coordinates,

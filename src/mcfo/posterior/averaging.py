@@ -15,6 +15,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from mcfo.errors import InputError
+from mcfo.inference.datasets import Progress
 from mcfo.inference.forecasting import forecast
 from mcfo.inference.quantiles import LEVELS, check_levels
 from mcfo.inference.rolling_evaluation import RollingEvaluation, evaluate_rolling, summarize_scores
@@ -43,6 +44,7 @@ def forecast_over(
     draws: int = _PATHS,
     levels: Sequence[float] = LEVELS,
     seed: int = 0,
+    progress: Progress = iter,
     **options: Any,
 ) -> xarray.Dataset:
     """Forecast as [`forecast`][mcfo.forecast] does, averaged over a posterior.
@@ -51,13 +53,14 @@ def forecast_over(
 
     - `models`: the number of draws of the parameters.
     - `draws`: the number of paths in all; the quantiles are theirs.
+    - `progress`: an iterator over the draws of the parameters that shows how far it is.
     - `options`: those of `forecast`: `inputs`, `particles`, `method`.
     """
 
     def one(model: Any, proposal: Any, seed: int, each: int) -> xarray.Dataset:
         return forecast(model, proposal, data, steps, draws=each, levels=levels, seed=seed, **options)
 
-    return _averaged(posterior, one, models, draws, levels, seed, draws)
+    return _averaged(posterior, one, models, draws, levels, seed, draws, progress)
 
 
 def smooth_over(
@@ -69,6 +72,7 @@ def smooth_over(
     paths: int = _PATHS,
     levels: Sequence[float] = LEVELS,
     seed: int = 0,
+    progress: Progress = iter,
     **options: Any,
 ) -> xarray.Dataset:
     """Smooth as [`smooth`][mcfo.smooth] does, averaged over a posterior. The arguments are those of `forecast_over`;
@@ -77,7 +81,7 @@ def smooth_over(
     def one(model: Any, proposal: Any, seed: int, each: int) -> xarray.Dataset:
         return smooth(model, proposal, data, draws=each, paths=each, levels=levels, seed=seed, **options)
 
-    return _averaged(posterior, one, models, max(paths, draws), levels, seed, draws)
+    return _averaged(posterior, one, models, max(paths, draws), levels, seed, draws, progress)
 
 
 def _averaged(
@@ -88,10 +92,11 @@ def _averaged(
     levels: Sequence[float],
     seed: int,
     draws: int,
+    progress: Progress,
 ) -> xarray.Dataset:
     chosen = _chosen(posterior, models)
     each = -(-paths // len(chosen))
-    results = [compute(model, proposal, seed + index, each) for index, (model, proposal) in enumerate(chosen)]
+    results = [compute(*chosen[index], seed + index, each) for index in progress(list(range(len(chosen))))]
     result = _mixed(results, check_levels(levels))
     result.attrs |= {"posterior_draws": len(chosen), "seed": seed}
     if not draws:

@@ -165,7 +165,10 @@ def load_posterior(path: str | Path, model: Model, proposal: Proposal, *, fixed:
         raise InputError(f"There is no file {path}. Sample a posterior first: mcfo posterior RUN --data FILE.")
     try:
         with xarray.open_dataset(path, engine=ENGINE) as root:
-            attributes, acceptance = dict(root.attrs), root["acceptance"].values
+            attributes = dict(root.attrs)
+            if attributes.get("kind") != "posterior":
+                raise ValueError(f"its kind is {attributes.get('kind')!r}")
+            acceptance = root["acceptance"].values
         with xarray.open_dataset(path, engine=ENGINE, group="unconstrained_posterior") as group:
             points = group["point"].values
         with xarray.open_dataset(path, engine=ENGINE, group="sample_stats") as group:
@@ -173,8 +176,7 @@ def load_posterior(path: str | Path, model: Model, proposal: Proposal, *, fixed:
         about = json.loads(attributes["about"])
     except (OSError, ValueError, KeyError) as error:
         raise InputError(
-            f"{path} is no posterior of mcfo: {str(error).strip() or type(error).__name__}. Give the draws.nc that "
-            "mcfo posterior wrote."
+            f"{path} is no posterior of mcfo: {_first_line(error)}. Give the draws.nc that mcfo posterior wrote."
         ) from error
     coordinates = Coordinates.build(model, fixed)
     own = _identity(coordinates)
@@ -185,6 +187,10 @@ def load_posterior(path: str | Path, model: Model, proposal: Proposal, *, fixed:
                 f"those of this one are {text}. Give the posterior of this run: mcfo posterior RUN --data FILE."
             )
     return Posterior(coordinates, proposal, points, densities, likelihoods, acceptance, about)
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
 def _identity(coordinates: Coordinates) -> dict[str, str]:

@@ -19,6 +19,7 @@ from mcfo.files import read_json, write_atomically
 from mcfo.inference.datasets import named_series
 from mcfo.inference.exact_laws import uses_exact_laws
 from mcfo.learning.coordinates import Coordinates
+from mcfo.learning.estimated_likelihood import Estimator, choose_particles
 from mcfo.learning.parameters import digest
 from mcfo.learning.prior_families import prior_text
 from mcfo.learning.priors import Priors
@@ -28,7 +29,7 @@ from mcfo.learning.uncertainty import model_uncertainty
 from mcfo.models.base import Model
 from mcfo.posterior.chains import CHUNK, Chains, Iterations, advance, covariance_times, usual_log_scale, with_covariance
 from mcfo.posterior.result import Posterior
-from mcfo.posterior.target import Target, choose_particles, densities, estimate_variance
+from mcfo.posterior.target import Target, densities
 from mcfo.proposals.base import Proposal
 from mcfo.smc.filter import SMC
 from mcfo.validation import float_dtype
@@ -179,6 +180,11 @@ def _with_particles(target: Target, particles: int) -> Target:
     return dataclasses.replace(target, sampler=SMC(particles))
 
 
+def _estimator(target: Target) -> Estimator:
+    assert target.sampler is not None
+    return Estimator(target.coordinates, target.proposal, target.data, target.sampler)
+
+
 def _start(
     target: Target, plan: Plan, particles: int | None, fixed: Sequence[str], key: Any, report: Progress
 ) -> _Saved:
@@ -189,9 +195,9 @@ def _start(
     if target.sampler is not None:
         report(0, total, "choosing the number of particles")
         if particles is None:
-            particles, variance = choose_particles(target, vector, key=of_variance)
+            particles, variance = choose_particles(_estimator(target), vector, key=of_variance)
         else:
-            variance = estimate_variance(target, vector, particles, key=of_variance)
+            variance = _estimator(target).variance(vector, key=of_variance)
         target = _with_particles(target, particles)
     report(0, total, "computing the first steps")
     known = model_uncertainty(

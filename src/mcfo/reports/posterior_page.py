@@ -20,12 +20,12 @@ _POINTS = 1000
 
 
 def posterior_rows(rows: list[PosteriorRow]) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of the table of marginal posteriors."""
-    header = ["parameter", "mean", "std. dev.", "2.5 %", "median", "97.5 %", "R-hat", "ESS"]
+    """Header and rows of the table of marginal posteriors, narrow enough for a terminal."""
+    header = ["parameter", "mean", "sd", "2.5 %", "97.5 %", "R-hat", "ESS"]
     return header, [
         [
-            _name(row.name),
-            *(significant(_finite(value)) for value in (row.mean, row.sd, row.low, row.median, row.high)),
+            row.name,
+            *(significant(_finite(value)) for value in (row.mean, row.sd, row.low, row.high)),
             fixed(_finite(row.r_hat), 3),
             fixed(_finite(row.ess), 0),
         ]
@@ -46,7 +46,9 @@ def write_posterior_report(posterior: Posterior, folder: Path, *, title: str) ->
     report = Report(title, summary=summary, command=about.get("command"))
     report.heading("What the data say about the parameters")
     header, cells = posterior_rows(rows)
-    report.table(header, cells, caption="Marginal posteriors, with central intervals of 95 %.", words={0})
+    report.table(
+        header, cells, caption="Marginal posteriors: means, standard deviations, central intervals of 95 %.", words={0}
+    )
     priors = about.get("priors") or {}
     named = listed(f"{name} ~ {text}" for name, text in priors.items()) if priors else "none"
     report.text(f"Priors: {named}. A parameter without a prior has a flat one on the scale of this table.")
