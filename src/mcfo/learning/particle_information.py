@@ -5,7 +5,7 @@ about two standard errors (Ionides, Bretó, Park, Smith and King 2017). Louis' i
 what is missing, is a small difference of large numbers wherever a filter is needed: on the paper's model (T = 200) its
 information about θ_2 was 1.5 times the exact one with 300 particles and 2000 paths, and this one's 1.1 times.
 
-The filter score ψ = Σ_t ψ_t, with ψ_t = E[s_t | x_1:t] and s_t the score of step t, is no likelihood score. Its root has
+The filter score ψ = Σ_t ψ_t, ψ_t = E[s_t | x_1:t], s_t the score of step t, is no likelihood score. Its root has
 the covariance J⁻¹ V J⁻ᵀ (White 1982), with
 
     J = -Σ_t E[∇s_t | x_1:t] + Cov(s_t, S_t | x_1:t),   S_t = s_1 + ... + s_t,   V = Σ_t ψ_t ψ_tᵀ.
@@ -45,6 +45,8 @@ _VARIANCE = 0.5
 """The variance of log p̂ that is wanted: a fraction of what the likelihood changes by within a standard error."""
 _LADDER = 1e-3 * 3.0 ** np.arange(11)
 """Distances from θ̂, relative to its size, among which the scale of each coordinate is found."""
+_DEEPEST = 6.0
+"""Nats below the highest value, and two more for each coordinate, from which on a value is left out."""
 _ROUNDS = 4
 _WIDEST = 30.0
 """Conditional standard errors beyond which no point of a design lies: the likelihood is flat there."""
@@ -115,7 +117,9 @@ def _scales(values: Any, vector: np.ndarray, key: Key) -> np.ndarray:
 
 def _quadratic(points: Float[np.ndarray, "points size"], values: Float[np.ndarray, " points"]) -> np.ndarray:
     """Return minus the second derivatives of the quadratic function that fits the values best."""
-    size, usable = points.shape[1], np.isfinite(values)
+    size = points.shape[1]
+    # Far down, as where an autoregression explodes, the likelihood is not quadratic, and rules a fit by least squares.
+    usable = values > np.max(values[np.isfinite(values)], initial=-np.inf) - _DEEPEST - 2 * size
     rows, columns = np.tril_indices(size)
     products = points[:, rows] * points[:, columns] * np.where(rows == columns, 0.5, 1.0)
     regressors = np.concatenate([np.ones((len(points), 1)), points, products], axis=1)[usable]
