@@ -32,9 +32,7 @@ FACTOR = 10.0
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument(
-        "--iterations", type=int, default=20_000, help="of the peer's chain; the first fifth is left out"
-    )
+    parser.add_argument("--iterations", type=int, default=20_000, help="of the peer, the first fifth left out")
     parser.add_argument("--draws", type=int, default=2000, help="of each of our chains")
     parser.add_argument("--chains", type=int, default=16)
     parser.add_argument("--particles", type=int, default=None, help="by default as many as we choose")
@@ -84,9 +82,7 @@ def _compare(ours: dict, seconds: float, theirs: dict, peer_seconds: float, part
             f"{deviations[1]:.4f}  ESS {sizes[0]:.0f} {sizes[1]:.0f}"
         )
     here, there = (max(cost[side] for cost in costs) for side in (0, 1))
-    print(
-        f"seconds for an effective draw of the slowest parameter: {here:.4f} here, {there:.4f}: {there / here:.1f} times"
-    )
+    print(f"seconds for an effective draw: {here:.4f} here, {there:.4f} by particles, {there / here:.1f} times as long")
     return int(apart > 4 or there < FACTOR * here)
 
 

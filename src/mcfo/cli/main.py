@@ -17,6 +17,7 @@ from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
 from mcfo.cli.stream import stream
+from mcfo.cli.sweep import sweep
 
 app = typer.Typer(
     name="mcfo",
@@ -45,7 +46,7 @@ def _options(
 
 _COMMANDS = {
     "Start": (demo, models),
-    "Learn": (fit, report, evaluate, posterior),
+    "Learn": (fit, report, evaluate, posterior, sweep),
     "Use what was learned": (filter, smooth, forecast, simulate, stream),
     "The paper": (reproduce,),
 }
