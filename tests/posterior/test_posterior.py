@@ -254,7 +254,9 @@ def test_starts_where_the_density_is_finite():
     coordinates = Coordinates.build(model, FIXED)
     priors = Priors.build({"emission_noise": "uniform:0.8,1.0"}, coordinates)
     target = Target(coordinates, priors, proposal, as_buckets(data), None)
-    points, densities, _ = sampling._places(target, np.asarray(coordinates.vector()), np.eye(2), 4, jax.random.key(0))
+    points, densities, _ = sampling._starting_points(
+        target, np.asarray(coordinates.vector()), np.eye(2), 4, jax.random.key(0)
+    )
     assert np.isfinite(densities).all()
     scales = np.exp(points[:, 1])
     assert ((scales > 0.8) & (scales < 1.0)).all()

@@ -38,11 +38,15 @@ _RANGES = {
 
 
 class Entry(NamedTuple):
-    """One number that people mean: `name` of the array without "model.", `index` into it, its open range, and whether
-    it is the only one of its array."""
+    """One number that people mean.
+
+    - `name`: that of its array, without "model."; `position`: the index into it.
+    - `low`, `high`: its open range.
+    - `single`: whether it is the only one of its array.
+    """
 
     name: str
-    index: tuple[int, ...]
+    position: tuple[int, ...]
     low: float
     high: float
     single: bool
@@ -50,7 +54,7 @@ class Entry(NamedTuple):
     @property
     def label(self) -> str:
         """The name with its index, if there are others: "transition_matrix[0, 1]"."""
-        return self.name if self.single else f"{self.name}[{', '.join(map(str, self.index))}]"
+        return self.name if self.single else f"{self.name}[{', '.join(map(str, self.position))}]"
 
     def interval(self, value: float, width: float) -> tuple[float, float]:
         """Return the interval y ± `width` to first order, on the scale on which the range is the real line: the
@@ -119,7 +123,7 @@ class Coordinates(eqx.Module):
     def values(self, vector: Float[HostArray, " size"]) -> Float[Array, " entries"]:
         """Return y(θ)."""
         arrays = readable_arrays(self.model(vector))
-        return jnp.stack([arrays[entry.name][entry.index] for entry in self.entries])
+        return jnp.stack([arrays[entry.name][entry.position] for entry in self.entries])
 
     def log_jacobian(self, vector: Float[HostArray, " size"]) -> Scalar:
         """Return log |det d(y_free, θ_superfluous) / dθ|, which turns a density of the parameters into one of θ."""
@@ -153,9 +157,9 @@ def _described(bare: Coordinates) -> Coordinates:
         if not (name.endswith(".correlation") and index[-1] >= index[-2])
     ]
     draft = Coordinates(bare.learned, bare.rest, bare.names, tuple(whole), (), ())
-    # Each coordinate at four places far out, the others as they are: one program, because each costs a compilation.
-    places = np.where(np.eye(len(vector), dtype=bool), np.array([-2, -1, 1, 2])[:, None, None] * _FAR, generic)
-    slopes, far = map(np.asarray, _probed(draft, generic, places))
+    # Each coordinate at four values far out, the others as they are: one program, because each costs a compilation.
+    far_out = np.where(np.eye(len(vector), dtype=bool), np.array([-2, -1, 1, 2])[:, None, None] * _FAR, generic)
+    slopes, far = map(np.asarray, _probed(draft, generic, far_out))
     entries, rows = [], []
     for index, row in enumerate(slopes):
         if not np.any(row != 0):
@@ -176,8 +180,8 @@ def _exp(value: float) -> float:
 
 
 @eqx.filter_jit
-def _probed(draft: Coordinates, vector: Any, places: Any) -> Any:
-    return jax.jacfwd(draft.values)(vector), jax.vmap(jax.vmap(draft.values))(places)
+def _probed(draft: Coordinates, vector: Any, far_out: Any) -> Any:
+    return jax.jacfwd(draft.values)(vector), jax.vmap(jax.vmap(draft.values))(far_out)
 
 
 def _limit(near: Any, far: Any) -> float:

@@ -84,7 +84,7 @@ def _find(given: str, coordinates: Coordinates) -> tuple[str, tuple[tuple[int, .
         raise InputError(f"There is no learned parameter {given!r} to give a prior. {nearest(wanted, names)}")
     if len(near) > 1:
         raise InputError(f"{given!r} may mean {' or '.join(near)}. Name one of them.")
-    entries = tuple(entry.index for entry in coordinates.entries if entry.name == near[0])
+    entries = tuple(entry.position for entry in coordinates.entries if entry.name == near[0])
     if index is None:
         return near[0], entries
     one = tuple(int(word) for word in index.split(","))
@@ -102,7 +102,7 @@ def _check(prior: Prior, given: str, text: str, coordinates: Coordinates, arrays
         value = np.asarray(eqx.filter_jit(Prior.log_density)(prior, arrays))
     except (TypeError, ValueError) as error:
         raise InputError(f"The prior {text} does not fit the shape of {given}: {error}") from error
-    entry = next(one for one in coordinates.entries if one.name == prior.name and one.index in prior.entries)
+    entry = next(one for one in coordinates.entries if one.name == prior.name and one.position in prior.entries)
     if not prior.distribution.event_shape:
         draws = np.asarray(prior.distribution.sample(jax.random.key(0), (_DRAWS,)))
         if not np.any((draws > entry.low) & (draws < entry.high)):

@@ -200,7 +200,7 @@ def _labels(coordinates: Coordinates, slopes: np.ndarray) -> list[str]:
 
 
 def _involved(way: np.ndarray, labels: Sequence[str]) -> list[str]:
-    return [labels[index] for index in np.flatnonzero(np.abs(way) > _INVOLVED * np.abs(way).max())]
+    return [labels[index] for index in np.flatnonzero(np.abs(way) > _INVOLVED * np.abs(way).max()).tolist()]
 
 
 def _direction_text(names: list[str], *, rises: bool) -> str:

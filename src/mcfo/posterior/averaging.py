@@ -96,7 +96,9 @@ def _averaged(
 ) -> xarray.Dataset:
     chosen = _chosen(posterior, models)
     each = -(-paths // len(chosen))
-    results = [compute(*chosen[index], seed + index, each) for index in progress(list(range(len(chosen))))]
+    results = [
+        compute(chosen[index][0], chosen[index][1], seed + index, each) for index in progress(list(range(len(chosen))))
+    ]
     result = _mixed(results, check_levels(levels))
     result.attrs |= {"posterior_draws": len(chosen), "seed": seed}
     if not draws:
@@ -180,7 +182,7 @@ def _mixed_rolling(parts: list[Rolling], observations: np.ndarray) -> Rolling:
     count = len(parts)
     log_scores, errors = (np.stack([getattr(one, name) for one in parts]) for name in ("log_score", "log_score_error"))
     with np.errstate(invalid="ignore"):
-        log_score = logsumexp(log_scores, axis=0) - math.log(count)
+        log_score = np.asarray(logsumexp(log_scores, axis=0)) - math.log(count)
         # The relative error of a mean of independent estimates.
         shares = np.exp(log_scores - log_score) / count
         error = np.sqrt(np.sum((shares * errors) ** 2, axis=0))

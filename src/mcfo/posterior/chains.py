@@ -132,8 +132,9 @@ def _run(
         gain = (since + index + 1.0).astype(dtype) ** -0.6
         gap = jnp.mean(jnp.exp(jnp.minimum(differences, 0.0))) - rate.astype(dtype)
         log_scale = chains.log_scale + jnp.where(rate > 0, gain * gap, 0.0).astype(dtype)
+        points, priors, likelihoods = state
         recorded = jax.tree.map(lambda all, one: all.at[index].set(one), recorded, (*state, accepted))
-        return Chains(*state, log_scale, chains.factor), recorded
+        return Chains(points, priors, likelihoods, log_scale, chains.factor), recorded
 
     empty = (
         jnp.zeros((CHUNK, number, size), dtype),
@@ -144,5 +145,5 @@ def _run(
     return jax.lax.fori_loop(0, count, body, (chains, empty))
 
 
-_by_particles = eqx.filter_jit(_run)
-_exactly = in_float64(eqx.filter_jit(_run))
+_by_particles: Any = eqx.filter_jit(_run)
+_exactly: Any = in_float64(eqx.filter_jit(_run))

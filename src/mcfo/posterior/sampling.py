@@ -188,9 +188,9 @@ def _estimator(target: Target) -> Estimator:
 def _start(
     target: Target, plan: Plan, particles: int | None, fixed: Sequence[str], key: Any, report: Progress
 ) -> _Saved:
-    """Choose the number of particles, the first steps and the places where the chains start."""
+    """Choose the number of particles, the first steps and the points where the chains start."""
     total = plan.warmup + plan.draws
-    coordinates, of_variance, of_places = target.coordinates, *jax.random.split(jax.random.fold_in(key, total + 1))
+    coordinates, of_variance, of_points = target.coordinates, *jax.random.split(jax.random.fold_in(key, total + 1))
     vector, variance = np.asarray(coordinates.vector()), None
     if target.sampler is not None:
         report(0, total, "choosing the number of particles")
@@ -204,7 +204,7 @@ def _start(
         coordinates.model(vector), target.proposal, target.data, fixed=fixed, priors=target.priors
     )
     factor = _factor(None if known is None else known.covariance, len(vector)).astype(vector.dtype)
-    points, priors, likelihoods = _places(target, vector, factor, plan.chains, of_places)
+    points, priors, likelihoods = _starting_points(target, vector, factor, plan.chains, of_points)
     scale = np.asarray(usual_log_scale(len(vector)), vector.dtype)
     chains = Chains(points, priors.astype(vector.dtype), likelihoods.astype(vector.dtype), scale, factor)
     empty = np.zeros((0, plan.chains), vector.dtype)
@@ -223,10 +223,10 @@ def _factor(covariance: np.ndarray | None, size: int) -> np.ndarray:
     return np.linalg.cholesky((vectors * values) @ vectors.T)
 
 
-def _places(target: Target, vector: np.ndarray, factor: np.ndarray, chains: int, key: Any) -> Any:
+def _starting_points(target: Target, vector: np.ndarray, factor: np.ndarray, chains: int, key: Any) -> Any:
     """Return where the chains start, spread around the fitted θ, with their log-priors and log-likelihoods."""
-    of_places, of_likelihoods = jax.random.split(key)
-    away = np.asarray(jax.random.normal(of_places, (chains, len(vector))), vector.dtype) @ factor.T
+    of_points, of_likelihoods = jax.random.split(key)
+    away = np.asarray(jax.random.normal(of_points, (chains, len(vector))), vector.dtype) @ factor.T
     keys = jax.random.split(of_likelihoods, chains)
     for attempt in range(_TRIES):
         points = (vector + _SPREAD * 0.5**attempt * away).astype(vector.dtype)

@@ -44,17 +44,16 @@ class Target(eqx.Module):
         return Estimator(self.coordinates, self.proposal, self.data, self.sampler)(vector, key)
 
 
-@in_float64
-@eqx.filter_jit
-def _exact_density(target: Target, points: Array, keys: Any) -> tuple[Array, Array]:
+def _densities(target: Target, points: Array, keys: Any) -> tuple[Array, Array]:
     return jax.vmap(target.log_prior)(points), jax.vmap(target.log_likelihood)(points, keys)
 
 
-_estimated_density = eqx.filter_jit(_exact_density.__wrapped__.__wrapped__)
+_estimated: Any = eqx.filter_jit(_densities)
+_exact: Any = in_float64(eqx.filter_jit(_densities))
 
 
 def densities(target: Target, points: HostArray, keys: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return the log-prior and the log-likelihood of several θ, -inf where they are not numbers."""
-    compute = _exact_density if target.sampler is None else _estimated_density
+    compute = _exact if target.sampler is None else _estimated
     priors, likelihoods = (np.asarray(each, np.float64) for each in compute(target, points, keys))
     return tuple(np.where(np.isnan(each), -np.inf, each) for each in (priors, likelihoods))  # pyright: ignore[reportReturnType]
