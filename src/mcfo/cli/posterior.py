@@ -79,8 +79,8 @@ def _sample(applied: Applied, folder: Path, priors: dict[str, str], numbers: dic
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+    from mcfo.posterior.page import posterior_rows, write_posterior_report
     from mcfo.posterior.sampling import sample_posterior
-    from mcfo.reports.posterior_page import posterior_rows, write_posterior_report
 
     console, learned = Console(), applied.learned
     bar = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed}/{task.total}"))

@@ -23,7 +23,7 @@ from mcfo.learning.progress import Listener
 from mcfo.learning.results import Convergence, Fitted, SeedFit, results_data
 from mcfo.learning.run_folder import RunFolder, build_config
 from mcfo.learning.settings import Settings
-from mcfo.learning.standardization import Standardized, coordinate_units, standardize
+from mcfo.learning.standardization import as_given, coordinate_units, standardize
 from mcfo.models.base import Model
 from mcfo.precision import in_float64, settled, widened
 from mcfo.series import Series
@@ -58,7 +58,7 @@ class ExactRun:
                 f"The series have {sizes[0]} observed dimensions, but the validation data have {sizes[1]}. Give both "
                 "the same columns."
             )
-        self._standard = standardize(self.modules.model, self.data)
+        self._standard = standardize(self.modules, self.data, settings.fixed)
         standard = Modules(self._standard.model, self.modules.proposal)
         learned, rest = split(standard, settings.fixed)
         if not jax.tree.leaves(learned.model):
@@ -69,7 +69,7 @@ class ExactRun:
             priors = Priors.build(settings.priors, Coordinates.build(self.modules.model, settings.fixed))
             if self._standard.units is not None:
                 units = units * self._standard.steps(learned.model)
-                self._standard = Standardized(self.modules.model, self.data, 0.0, None)
+                self._standard = as_given(self.data, self.modules)
                 learned, rest = split(self.modules, settings.fixed)
         self._problem = search.Problem.build(learned.model, rest.model, self._standard.data, units, priors)
         self._values = self._problem.values
@@ -164,7 +164,7 @@ class ExactRun:
             selected="maximum",
             evaluated_on="data" if self.validation is None else "validation",
             stopped="converged" if ended else "finished",
-            data=self.data,
+            buckets=self.data,
         )
 
 

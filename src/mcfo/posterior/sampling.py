@@ -106,7 +106,7 @@ def sample_posterior(
     - `progress`: called with the number of iterations so far, that of all, and a few words.
     """
     if isinstance(learned, Fitted):
-        data = learned.data if data is None else data
+        data = learned.buckets if data is None else data
         priors = learned.settings.priors if priors is None else priors
         fixed = learned.settings.fixed if fixed is None else fixed
         learned = (learned.model, learned.proposal)
