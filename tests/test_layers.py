@@ -39,6 +39,7 @@ LAYERS = [
     "inference",
     "reports",
     "learning",
+    "posterior",
     "online",
     "sktime",
     "experiments",
@@ -69,6 +70,7 @@ INNER = {
         "estimate",
     ],
     "learning": [
+        "prior_families",
         "settings",
         "parameters",
         "readable",
@@ -79,6 +81,12 @@ INNER = {
         "devices",
         "checks",
         "standardization",
+        "coordinates",
+        "priors",
+        "standard_errors",
+        "estimated_likelihood",
+        "particle_information",
+        "uncertainty",
         "maximum_likelihood",
         "fitted_model",
         "results",
@@ -94,6 +102,7 @@ INNER = {
         "comparison",
         "streaming",
     ],
+    "posterior": ["target", "chains", "result", "sampling", "averaging", "page"],
 }
 
 

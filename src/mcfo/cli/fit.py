@@ -10,6 +10,7 @@ import typer
 from mcfo.cli import options as opt
 from mcfo.cli.fit_setup import defaults, described, initial, read_data, with_suggestions, without_last
 from mcfo.cli.options import exists, fail, messages, read_options, read_values, table_columns
+from mcfo.cli.posterior import Priors
 
 
 def fit(
@@ -70,6 +71,7 @@ def fit(
     fix: Annotated[
         list[str] | None, opt.model("A parameter that is not learned, model.transition_matrix; repeat it for several.")
     ] = None,
+    prior: Priors = None,
     objective: Annotated[
         str | None,
         opt.objective(
@@ -159,6 +161,7 @@ def fit(
         "devices": devices,
         "window": window,
         "buckets": buckets,
+        "priors": read_options(prior, "--prior"),
     }
     try:
         with messages():
@@ -210,6 +213,7 @@ def fit(
                 _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
                 _check(fitted, out, held_out or table.series_list, table, season_of(model_options, whole))
+                _add_uncertainty(fitted, out)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -281,6 +285,25 @@ def _check(fitted: Any, out: Path, series_list: list, table: Any, season: int | 
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
 
 
+def _add_uncertainty(fitted: Any, out: Path) -> None:
+    """Adds standard errors by particles to results.json; exact ones are there already."""
+    import json
+
+    from rich.console import Console
+
+    from mcfo.files import read_json, write_atomically
+
+    if fitted.exact:
+        return
+    with Console().status("Computing standard errors"):
+        uncertainties = fitted.uncertainties
+    content = read_json(out / "results.json")
+    for seed, uncertainty in zip(content["seeds"], uncertainties, strict=True):
+        if uncertainty is not None:
+            seed["uncertainty"] = uncertainty.as_data()
+    write_atomically(out / "results.json", (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
+
+
 def _convergence(seed: int, found: Any, steps: int) -> str:
     """How the search for the maximum ended, in a sentence."""
     reached = [value for value in found.log_likelihoods if value is not None]
@@ -298,6 +321,8 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
 
     from mcfo.cli.evaluate import evaluation_table
     from mcfo.cli.report import parameter_table
+    from mcfo.data.run_record import read_run
+    from mcfo.reports.parameters import uncertainty_notes
     from mcfo.reports.run_page import write_run_report
 
     console = Console()
@@ -313,6 +338,8 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
         console.print(reason, highlight=False, soft_wrap=True)
     if (table := parameter_table(out)) is not None:
         console.print(table)
+    for note in uncertainty_notes(read_run(out, metrics=False)):
+        console.print(note, style="yellow", highlight=False, markup=False)
     results = [(one.seed, one.evaluation) for one in fitted.seeds]
     console.print(evaluation_table(results, f"On the {fitted.evaluated_on}"))
     console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True, markup=False)

@@ -15,6 +15,7 @@ from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
 from mcfo.cli.models import models
 from mcfo.cli.options import forget_output, messages
+from mcfo.cli.posterior import posterior
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
@@ -61,7 +62,7 @@ def _options(
 
 _COMMANDS = {
     "Start": (demo, models),
-    "Learn": (fit, report, evaluate, compare, sweep),
+    "Learn": (fit, report, evaluate, posterior, compare, sweep),
     "Use what was learned": (filter, smooth, forecast, simulate, stream),
     "The paper": (reproduce,),
 }

@@ -76,6 +76,10 @@ Quantiles = Annotated[
     ),
 ]
 Future = Annotated[Path | None, data("A table of the coming inputs, one row for each step, if the model reads inputs.")]
+PosteriorFile = Annotated[
+    Path | None,
+    model("Average over the draws of the parameters in this file, the draws.nc of mcfo posterior.", "--posterior"),
+]
 StepsPerQuarter = Annotated[int, output("Steps of a quarter note: 2 for eighths.", min=1, max=48)]
 Force = Annotated[bool, output("Write into the folder even if it exists.", "--force")]
 

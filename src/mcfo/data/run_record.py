@@ -51,7 +51,8 @@ def entries(value: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class SeedRecord:
-    """The result of one seed of a finished run: `parameters` as they are stored, `readable` as people mean them."""
+    """The result of one seed of a finished run: `parameters` as they are stored, `readable` as people mean them,
+    `uncertainty` with their standard errors."""
 
     seed: int
     skipped: int
@@ -59,6 +60,7 @@ class SeedRecord:
     evaluation: dict[str, Any]
     parameters: dict[str, Any]
     readable: dict[str, Any]
+    uncertainty: dict[str, Any]
 
     def value(self, name: str) -> float | None:
         """A number of the evaluation."""
@@ -276,7 +278,7 @@ def _seed_records(ended: dict[str, Any] | None) -> list[SeedRecord]:
             seed,
             whole(one.get("skipped")) or 0,
             whole(one.get("best_step")),
-            *(entries(one.get(name)) for name in ("evaluation", "parameters", "readable")),
+            *(entries(one.get(name)) for name in ("evaluation", "parameters", "readable", "uncertainty")),
         )
         for one in (seeds if isinstance(seeds, list) else [])
         if (seed := whole(nested(one, "seed"))) is not None

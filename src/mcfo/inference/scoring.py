@@ -32,6 +32,10 @@ _CONDITIONAL = 16
 of the proposal, which knows what came."""
 
 
+Levels = tuple[float, ...]
+"""Levels of quantiles, in ascending order."""
+
+
 class Rolling(eqx.Module):
     """Scored forecasts of one series, (steps, horizon): row t has those of x_t+1 to x_t+h given x_1:t, t = 0..T-1.
 
@@ -41,7 +45,7 @@ class Rolling(eqx.Module):
     - `log_score_error`: its Monte Carlo standard error, zero where it is exact.
     - `crps`: the continuous ranked probability score; lower is better.
     - `pit`: the probability integral transform, uniform between 0 and 1 if the model is right.
-    - `mean`, `quantiles`: those of the forecasts, the quantiles at `LEVELS`.
+    - `mean`, `quantiles`: those of the forecasts, the quantiles at the levels that were asked for.
     """
 
     log_score: Float[HostArray, "*forecasts"]
@@ -69,6 +73,7 @@ def rolling(
     horizon: int,
     draws: int,
     key: Key,
+    levels: Levels = LEVELS,
 ) -> Rolling:
     """Filter a series once, and forecast `horizon` steps from each origin by `draws` independent paths.
 
@@ -81,6 +86,7 @@ def rolling(
     **Arguments:**
 
     - `origins`: True at index t where a forecast given x_1:t is wanted.
+    - `levels`: those of the quantiles.
     """
     targets = _padded(series, frames(proposal, series), horizon)
 
@@ -92,7 +98,7 @@ def rolling(
         def scores() -> Rolling:
             ahead = jax.tree.map(lambda array: jax.lax.dynamic_slice_in_dim(array, index, horizon), targets)
             own = jax.random.fold_in(step_key(key, frame), _ROLLING_TAG)
-            return _rolling_forecast(model, proposal, before, ahead, draws, own, outcome.increment.dtype)
+            return _rolling_forecast(model, proposal, before, ahead, draws, own, outcome.increment.dtype, levels)
 
         def nothing() -> Rolling:
             return jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.nan, leaf.dtype), jax.eval_shape(scores))
@@ -123,7 +129,7 @@ def _padded(series: Series, steps: Frame, horizon: int) -> _Target:
 
 
 def _rolling_forecast(
-    model: Model, proposal: Proposal, state: Any, ahead: _Target, draws: int, key: Key, dtype: Any
+    model: Model, proposal: Proposal, state: Any, ahead: _Target, draws: int, key: Key, dtype: Any, levels: Levels
 ) -> Rolling:
     """Forecast from the state of a filter, or from the model's initial distribution if `state` is None."""
     of_choice, of_paths = jax.random.split(key)
@@ -131,14 +137,14 @@ def _rolling_forecast(
     if state is None:
         (first, first_key), rest = split_first((ahead, keys))
         memory = model.start(first.frame.inputs)
-        memories, one = _rolling_step(model, proposal, memory, draws, first, first_key, dtype, first=True)
+        memories, one = _rolling_step(model, proposal, memory, draws, first, first_key, dtype, levels, first=True)
     else:
         rest = ahead, keys
         chosen = draw_indices(state.log_weights, draws, key=of_choice)
         memories, one = jax.tree.map(lambda array: array[chosen], state.memory), None
 
     def body(memories: Memory, given: tuple[_Target, Key]) -> tuple[Memory, Rolling]:
-        return _rolling_step(model, proposal, memories, draws, *given, dtype, first=False)
+        return _rolling_step(model, proposal, memories, draws, *given, dtype, levels, first=False)
 
     _, forecasts = jax.lax.scan(body, memories, rest)
     if one is None:
@@ -147,7 +153,16 @@ def _rolling_forecast(
 
 
 def _rolling_step(
-    model: Model, proposal: Proposal, memories: Any, draws: int, target: _Target, key: Key, dtype: Any, *, first: bool
+    model: Model,
+    proposal: Proposal,
+    memories: Any,
+    draws: int,
+    target: _Target,
+    key: Key,
+    dtype: Any,
+    levels: Levels,
+    *,
+    first: bool,
 ) -> tuple[Memory, Rolling]:
     """Simulate one step of all draws, from one memory at the first step, and compare it with its target."""
     frame = target.frame
@@ -182,7 +197,7 @@ def _rolling_step(
         crps=jnp.where(target.scored, crps(ordered, observation), nothing),
         pit=jnp.where(target.scored, pit, nothing),
         mean=jnp.mean(values if means is None else means.astype(dtype), axis=0),
-        quantiles=ordered_quantiles(ordered, LEVELS),
+        quantiles=ordered_quantiles(ordered, levels),
     )
 
 

@@ -52,7 +52,7 @@ class RunFolder:
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(path / ".lock")
+            self._lock = lock(path / ".lock")
             self.write_json("config.json", self.config)
             self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
         except OSError as error:
@@ -175,7 +175,7 @@ def _is_remnant(path: Path) -> bool:
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".part"))
 
 
-def _lock(path: Path) -> IO[bytes]:
+def lock(path: Path) -> IO[bytes]:
     """Take a lock that is released when the process ends: two runs in one folder would overwrite each other."""
     file = path.open("ab")
     try:
@@ -183,7 +183,7 @@ def _lock(path: Path) -> IO[bytes]:
     except BlockingIOError as error:
         file.close()
         raise InputError(
-            f"Another process is learning in {path.parent}. Wait for it, or choose another folder."
+            f"Another process is at work in {path.parent}. Wait for it, or choose another folder."
         ) from error
     return file
 

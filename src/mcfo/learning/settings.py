@@ -18,6 +18,7 @@ import optax
 from mcfo.errors import InputError, nearest, spelled
 from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import StepRule
+from mcfo.learning.prior_families import prior_text, read_prior
 from mcfo.objectives.objective import Estimator, Objective
 from mcfo.smc.filter import SMC
 from mcfo.validation import float_dtype
@@ -101,6 +102,8 @@ class Settings:
       unchanged.
     - `buckets`: the largest number of groups of similar lengths, so that each update pads little; each group has a
       program of its own. By default up to 4, where they save time.
+    - `priors`: priors of parameters as people mean them, a text or a distribution of numpyro by name:
+      `{"emission_noise": "half-normal:1"}`. What is found is then the mode of their posterior density (MAP).
     - `standardize`: whether models that are the same in any unit are learned in standard units, so that neither the
       unit nor the offset of the data changes what is found. What is returned has the unit of the data.
     """
@@ -126,6 +129,7 @@ class Settings:
     devices: int | None = None
     window: int | None = None
     buckets: int | None = None
+    priors: Mapping[str, Any] = field(default_factory=dict)
     tolerance: float | int = 0.1
     standardize: bool = True
 
@@ -158,6 +162,8 @@ class Settings:
         for name in ("optimizer_options", "schedule_options"):
             for option, value in getattr(self, name).items():
                 _require_data(option, value)
+        for name, prior in self.priors.items():
+            read_prior(prior, name)
         if self.select not in (None, "best", "average", "last"):
             raise InputError(f"select is 'best', 'average' or 'last', but got {self.select!r}.")
         _try(self.transformation(), self.optimizer)
@@ -209,6 +215,7 @@ class Settings:
         if not isinstance(self.optimizer, str):
             data["optimizer"] = "an optax transformation built in Python"
             del data["learning_rate"], data["schedule"]
+        data["priors"] = {name: prior_text(prior) for name, prior in self.priors.items()}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
 
     def _named_optimizer(self) -> optax.GradientTransformation:

@@ -27,6 +27,8 @@ COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
 """At this level, compiling takes half as long and programs are as fast (jaxlib 0.10)."""
 _FEW = 1000
 """The largest number of parameters with which seeds are vectorized."""
+LogPrior = Callable[[Any], Scalar]
+"""The log-density of the prior at a model, divided by the number of series, because the bound is a mean over them."""
 
 
 PARTS = 8
@@ -121,18 +123,27 @@ class Outcome(eqx.Module):
 
 
 def bound_and_gradients(
-    objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key, scale: HostArray | None = None
+    objective: Objective,
+    learned: Modules,
+    rest: Modules,
+    batch: Series,
+    *,
+    key: Key,
+    scale: HostArray | None = None,
+    prior: LogPrior | None = None,
 ) -> Outcome:
     """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter.
 
     **Arguments:**
 
+    - `prior`: subtracted from the loss, for each series.
     - `scale`: what the unit of each column was divided by; the bound is that of the data before.
     """
 
     def loss(learned: Modules):
         modules = eqx.combine(learned, rest).current()
-        return objective.loss(modules.model, modules.proposal, batch, key=key)
+        value, run = objective.loss(modules.model, modules.proposal, batch, key=key)
+        return value if prior is None else value - prior(modules.model), run
 
     (value, run), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(learned)
     present = jax.vmap(Series.present)(batch)
@@ -168,13 +179,14 @@ def batch_outcome(
     indices: Int[Array, "seeds series"],
     keys: KeyArray[Array, " seeds"],
     scale: HostArray | None = None,
+    prior: LogPrior | None = None,
 ) -> Outcome:
     """Return the outcome of each seed's batch; all of them come from one bucket."""
 
     def of_bucket(data: Series) -> Outcome:
         def one(learned: Modules, indices: Int[Array, " series"], key: Key) -> Outcome:
             batch = jax.tree.map(lambda array: array[indices], data)
-            return bound_and_gradients(objective, learned, rest, batch, key=key, scale=scale)
+            return bound_and_gradients(objective, learned, rest, batch, key=key, scale=scale, prior=prior)
 
         return map_over_seeds(one, learned, indices, keys)
 
@@ -226,6 +238,7 @@ def build_chunk(
     mesh: Mesh,
     scale: HostArray | None = None,
     looks: tuple[int, ...] = (),
+    prior: LogPrior | None = None,
 ) -> Callable[..., tuple[State, Sums]]:
     """Compile a function of state, fixed arrays, data, buckets (chunk), indices into them (chunk, seeds, batch), seeds
     and the number of updates.
@@ -305,6 +318,7 @@ def build_chunk(
                 indices[number],
                 jax.vmap(lambda key: jax.random.fold_in(key, step))(keys),
                 scale,
+                prior,
             )
             outcome = mean_over_devices(outcome) if mesh.size > 1 else outcome
             learned, optimizer_state, average, now = jax.vmap(update, in_axes=(0, 0, 0, 0, None))(

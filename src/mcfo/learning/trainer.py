@@ -18,10 +18,12 @@ from mcfo.data.batching import Batches, as_buckets
 from mcfo.errors import InputError
 from mcfo.gradients.rules import DEVICES
 from mcfo.learning.checks import checked
+from mcfo.learning.coordinates import Coordinates
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.evaluator import Evaluator
 from mcfo.learning.looks import GAIN, LOG_LIKELIHOODS, Gains, Look, averaged_from, is_settled, look_steps, looks_of
 from mcfo.learning.parameters import Modules, describe, finite_or_none, split
+from mcfo.learning.priors import Priors
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.standardization import as_given, standardize_for_particles
@@ -82,8 +84,9 @@ class Trainer:
         self._averaged_from = averaged_from(settings, self._looks)
         self._gains = Gains(self._looks, self._averaged_from, sum(counts))
         scale = self._standard.scale
+        prior = self._log_prior(sum(counts)) if settings.priors else None
         self._chunk = build_chunk(
-            self.objective, self._optimizer, static, self._averaged_from, self._mesh, scale, self._looks
+            self.objective, self._optimizer, static, self._averaged_from, self._mesh, scale, self._looks, prior
         )
         self._validate = None
         if self.validation is not None:
@@ -274,7 +277,14 @@ class Trainer:
             selected=selected,
             evaluated_on="data" if self.validation is None else "validation",
             stopped="converged" if self.is_settled(lines) else stopped,
+            rule=self.objective.theta.rule.name,
+            buckets=self.data,
         )
+
+    def _log_prior(self, series: int) -> Callable[[Any], Array]:
+        """The log-density of the prior of a model in standard units, for each series."""
+        priors = Priors.build(self.settings.priors, Coordinates.build(self.modules.model, self.settings.fixed))
+        return lambda model: priors.log_density(self._standard.restored(model)) / series
 
     def _all_looks(self, seed: int, step: int, lines: list[Line], last: tuple[float, ...]) -> tuple[Look, ...]:
         """The looks of a seed, from its start to what it returns."""
