@@ -13,6 +13,7 @@ ROOT = Path(mcfo.__file__).parent
 # From bottom to top. A module imports from its own layer and from those before it.
 LAYERS = [
     "errors",
+    "limits",
     "files",
     "types",
     "precision",
@@ -38,6 +39,7 @@ LAYERS = [
     "inference",
     "reports",
     "learning",
+    "posterior",
     "online",
     "sktime",
     "experiments",
@@ -68,17 +70,27 @@ INNER = {
         "estimate",
     ],
     "learning": [
+        "prior_families",
         "settings",
         "parameters",
         "readable",
+        "step",
+        "looks",
         "progress",
         "watchdog",
         "devices",
-        "step",
+        "checks",
         "standardization",
+        "coordinates",
+        "priors",
+        "standard_errors",
+        "estimated_likelihood",
+        "particle_information",
+        "uncertainty",
         "maximum_likelihood",
         "fitted_model",
         "results",
+        "evaluator",
         "trainer",
         "checkpoints",
         "run_folder",
@@ -90,6 +102,7 @@ INNER = {
         "comparison",
         "streaming",
     ],
+    "posterior": ["target", "chains", "result", "sampling", "averaging", "page"],
 }
 
 

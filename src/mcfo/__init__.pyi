@@ -40,6 +40,9 @@ from mcfo.models.base import Model as Model
 from mcfo.models.base import simulate as simulate
 from mcfo.objectives.objective import Estimator as Estimator
 from mcfo.objectives.objective import Objective as Objective
+from mcfo.posterior.result import Posterior as Posterior
+from mcfo.posterior.result import load_posterior as load_posterior
+from mcfo.posterior.sampling import sample_posterior as sample_posterior
 from mcfo.proposals.base import Proposal as Proposal
 from mcfo.series import Series as Series
 from mcfo.series import stack as stack

@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 from mcfo.cli import options as opt
 from mcfo.cli.options import Outputs, build_table, exists, fail, messages, read_levels, refusing, table_columns, written
 from mcfo.errors import InputError, nearest
+from mcfo.files import nested
 
 _DRAWS = 100
 _ROWS = 20
@@ -37,6 +38,7 @@ def filter(  # the name of the command
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
@@ -64,8 +66,10 @@ def smooth(
     draws: Draws = None,
     seed: opt.Seed = 0,
     run_seed: opt.RunSeed = None,
+    posterior: opt.PosteriorFile = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
@@ -78,7 +82,7 @@ def smooth(
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
-    _find_states("smooth", source, {**options, "paths": paths}, Outputs(out, plot))
+    _find_states("smooth", source, {**options, "paths": paths}, Outputs(out, plot), posterior)
 
 
 def forecast(
@@ -106,8 +110,10 @@ def forecast(
     steps_per_quarter: opt.StepsPerQuarter = 2,
     seed: opt.Seed = 0,
     run_seed: opt.RunSeed = None,
+    posterior: opt.PosteriorFile = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
@@ -122,6 +128,7 @@ def forecast(
         asked = table_columns(columns, series, time)
         piece = _read_piece(data, asked, steps_per_quarter)
         applied = open_run(run, data, asked, (model, proposal), only, run_seed, table=piece, outputs=outputs)
+        applied = over_posterior(applied, posterior)
         _forecast(applied, steps, future, options, outputs, steps_per_quarter)
 
 
@@ -179,12 +186,51 @@ def open_run(
     return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
 
 
-def _find_states(task: str, source: tuple[Any, ...], options: dict[str, Any], outputs: Outputs) -> None:
+class Averaged(NamedTuple):
+    """A learned model whose parameters are drawn from a posterior; it answers as one seed of a run does."""
+
+    posterior: Any
+    seed: int
+
+    def forecast(self, data: Any, steps: int, **options: Any) -> Any:
+        """Forecast, averaged over the posterior."""
+        from mcfo.posterior.averaging import forecast_over
+
+        return forecast_over(self.posterior, data, steps, **options)
+
+    def smooth(self, data: Any, **options: Any) -> Any:
+        """Smooth, averaged over the posterior."""
+        from mcfo.posterior.averaging import smooth_over
+
+        return smooth_over(self.posterior, data, **options)
+
+
+def learned_fixed(config: dict[str, Any]) -> tuple[str, ...]:
+    """The parameters that a run did not learn."""
+    fixed = nested(config, "model", "fixed")
+    return tuple(path for path in fixed if isinstance(path, str)) if isinstance(fixed, list) else ()
+
+
+def over_posterior(applied: Applied, file: Path | None) -> Applied:
+    """The same, with draws of the parameters where a file of them was given."""
+    if file is None:
+        return applied
+    from mcfo.posterior.result import load_posterior
+
+    learned = applied.learned
+    drawn = load_posterior(file, learned.model, learned.proposal, fixed=learned_fixed(applied.saved.config))
+    return applied._replace(learned=Averaged(drawn, learned.seed))
+
+
+def _find_states(
+    task: str, source: tuple[Any, ...], options: dict[str, Any], outputs: Outputs, posterior: Path | None = None
+) -> None:
     """Filters or smooths; `source` has the arguments of `open_run`."""
     outputs.check("the numbers", (".nc", ".csv"))
     exists(source[0])
     with messages():
-        _write_states(task, open_run(*source, outputs=outputs), options, outputs)
+        applied = over_posterior(open_run(*source, outputs=outputs), posterior)
+        _write_states(task, applied, options, outputs)
 
 
 def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs: Outputs) -> None:
@@ -242,7 +288,10 @@ def _states_table(dataset: Any, task: str) -> Any:
 
 
 def _how(dataset: Any) -> str:
-    return "by exact distributions" if "exact" in dataset.attrs else f"with {dataset.attrs['particles']} particles"
+    drawn = dataset.attrs.get("posterior_draws")
+    over = "" if drawn is None else f", averaged over {drawn} draws of the parameters"
+    how = "by exact distributions" if "exact" in dataset.attrs else f"with {dataset.attrs['particles']} particles"
+    return how + over
 
 
 def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcfo.cli import options as opt
-from mcfo.cli.apply import Applied, open_run
+from mcfo.cli.apply import Applied, open_run, over_posterior
 from mcfo.cli.options import (
     build_table,
     check_new_file,
@@ -33,9 +33,11 @@ def evaluate(
     seed: opt.Seed = 0,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    posterior: opt.PosteriorFile = None,
     as_json: Annotated[bool, opt.output("Print JSON instead of a table.", "--json")] = False,
     out: Annotated[Path | None, opt.output("Write the JSON into this file; it must not exist yet.")] = None,
     horizon: Annotated[int | None, _forecasts("Steps ahead, 1 by default.", min=1, max=100_000)] = None,
@@ -65,7 +67,7 @@ def evaluate(
         fail(f"{out} exists already. Choose another file with --out.")
     exists(run)
     about_forecasts = {"--horizon": horizon, "--from": first, "--origins": origins, "--draws": draws}
-    about_forecasts |= {"--season": season, "--plot": plot}
+    about_forecasts |= {"--season": season, "--plot": plot, "--posterior": posterior}
     for flag, value in about_forecasts.items():
         if value is not None and not rolling:
             fail(f"{flag} is about forecasts. Add --rolling, or leave it out.")
@@ -79,7 +81,7 @@ def evaluate(
                 "method": method,
                 "season": season or season_of(nested(applied.saved.config, "model", "options"), applied.table),
             }
-            _score_forecasts(applied, sizes, seed, as_json, out, plot)
+            _score_forecasts(applied, sizes, seed, as_json, out, plot, posterior)
         else:
             _evaluate(applied, {"particles": particles, "method": method}, seed, as_json, out)
 
@@ -111,24 +113,38 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
 
 
 def _score_forecasts(
-    applied: Applied, sizes: dict[str, Any], seed: int, as_json: bool, out: Path | None, plot: Path | None
+    applied: Applied,
+    sizes: dict[str, Any],
+    seed: int,
+    as_json: bool,
+    out: Path | None,
+    plot: Path | None,
+    posterior: Path | None,
 ) -> None:
-    """Scores the forecasts of every seed of a run."""
+    """Scores the forecasts of every seed of a run, or those that are averaged over a posterior."""
     import jax
     from rich.console import Console
 
     from mcfo.inference.rolling_evaluation import evaluate_rolling as compute
+    from mcfo.posterior.averaging import evaluate_rolling_over
 
     console, table, results = Console(stderr=as_json), applied.table, {}
+    applied = over_posterior(applied, posterior)
     with (
         console.status(f"Forecasting {len(table.series_list)} series"),
         refusing(f"The model in {applied.run} cannot forecast {applied.data}"),
     ):
-        for one in applied.saved.seeds:
+        if posterior is not None:
+            own = applied.learned
+            results[own.seed] = evaluate_rolling_over(
+                own.posterior, table.series_list, key=jax.random.key(seed), **sizes
+            )
+        for one in applied.saved.seeds if posterior is None else ():
             results[one.seed] = compute(one.model, one.proposal, table.series_list, key=jax.random.key(seed), **sizes)
     first = next(iter(results.values()))
     about = {"horizon": sizes["horizon"], "from": sizes["first"], "origins": sizes["origins"], "seed": seed}
     about |= {"exact": first.exact, "season": sizes["season"]}
+    about |= {} if posterior is None else {"posterior": str(posterior)}
     text = _json(applied, about, list(results.items()))
     if as_json:
         print(text)

@@ -10,6 +10,7 @@ import typer
 from mcfo.cli import options as opt
 from mcfo.cli.fit_setup import defaults, described, initial, read_data, with_suggestions, without_last
 from mcfo.cli.options import exists, fail, messages, read_options, read_values, table_columns
+from mcfo.cli.posterior import Priors
 
 
 def fit(
@@ -23,7 +24,9 @@ def fit(
     ],
     data: opt.Data,
     out: Annotated[Path, opt.main("Folder for the run; it must not exist yet.")],
-    steps: Annotated[int, opt.main("Most updates of the parameters; an exact fit ends sooner.", min=1)] = 2000,
+    steps: Annotated[
+        int, opt.main("Most updates of the parameters; a fit ends sooner where nothing improves.", min=1)
+    ] = 2000,
     particles: Annotated[
         int | None,
         opt.main(
@@ -68,6 +71,7 @@ def fit(
     fix: Annotated[
         list[str] | None, opt.model("A parameter that is not learned, model.transition_matrix; repeat it for several.")
     ] = None,
+    prior: Priors = None,
     objective: Annotated[
         str | None,
         opt.objective(
@@ -76,8 +80,14 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    theta: Annotated[
+        str | None, opt.objective("Gradient rule of the model, of objectives that leave the choice: fisher, ...")
+    ] = None,
+    phi: Annotated[
+        str | None, opt.objective("Gradient rule of the proposal: dreg, inclusive-kl, reparameterized, ...")
+    ] = None,
     objective_option: Annotated[
-        list[str] | None, opt.objective("An option of the objective, name=value: theta=fisher, sweeps=5.")
+        list[str] | None, opt.objective("Another option of the objective, name=value: sweeps=5.")
     ] = None,
     window: Annotated[
         int | None, opt.objective("Number of steps that a gradient goes back; by default all.", min=1)
@@ -100,6 +110,13 @@ def fit(
     clip: Annotated[float | None, opt.optimization("Largest global norm of a gradient; by default none.")] = None,
     evaluate_every: Annotated[int | None, opt.optimization("Updates between evaluations.", min=1)] = None,
     evaluation_particles: Annotated[int | None, opt.optimization("Particles of the evaluations.", min=1)] = None,
+    tolerance: Annotated[
+        float,
+        opt.optimization(
+            "Stop when twice as many updates gain less than this many nats of log-likelihood; 0 makes all updates.",
+            min=0.0,
+        ),
+    ] = 0.1,
     patience: Annotated[int | None, opt.optimization("Stop after this many evaluations without gain.", min=1)] = None,
     buckets: Annotated[
         int | None,
@@ -122,7 +139,8 @@ def fit(
     if model.endswith(".py"):
         fail(f"{model} is a file. Say which model in it: {model}:Name.")
     model_options = read_options(model_option, "--set")
-    objective_options = read_values(objective_option, "--objective-option")
+    chosen_rules = {side: rule for side, rule in (("theta", theta), ("phi", phi)) if rule is not None}
+    objective_options = read_values(objective_option, "--objective-option") | chosen_rules
     if own and model_options:
         fail(f"--set is for models of the catalogue, but {model} is your own. Give its class defaults instead.")
     settings = {
@@ -138,20 +156,23 @@ def fit(
         "evaluate_every": evaluate_every,
         "evaluation_particles": evaluation_particles,
         "patience": patience,
+        "tolerance": tolerance,
         "log_every": log_every,
         "devices": devices,
         "window": window,
         "buckets": buckets,
+        "priors": read_options(prior, "--prior"),
     }
     try:
         with messages():
+            from mcfo.cli.evaluate import season_of
             from mcfo.learning.devices import use_every_core
 
             use_every_core(devices)
             asked = table_columns(columns, series, time, inputs=inputs)
             whole, held_out = read_data(data, validation, holdout, asked, irregular, calendar, None if own else model)
             table = without_last(whole, holdout_steps)
-            model_options = with_suggestions(model_options, table)
+            model_options = with_suggestions(model, model_options, table)
             gaps = table.unit is not None
             rules, usual_rates = defaults(model, own)
             # A rule over whole paths cannot be cut into windows.
@@ -191,7 +212,8 @@ def fit(
             if holdout_steps:
                 _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
-                _check(fitted, out, held_out or table.series_list, table)
+                _check(fitted, out, held_out or table.series_list, table, season_of(model_options, whole))
+                _add_uncertainty(fitted, out)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -241,13 +263,13 @@ def _learn(
     if tensorboard:
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
-    how = f"{options['steps']} steps" if objective is not None else "the exact likelihood is maximized"
+    how = f"at most {options['steps']} updates" if objective is not None else "the exact likelihood is maximized"
     console.print(f"{len(series_list)} series{others}, {how}. Compiling takes some seconds first.")
     data = {"objective": objective or "exact", "validation": held_out, "out": out, "listener": listener}
     return learn(start.model, start.proposal, series_list, **data, **options)
 
 
-def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
+def _check(fitted: Any, out: Path, series_list: list, table: Any, season: int | None) -> None:
     """Forecasts and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
@@ -256,11 +278,30 @@ def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
     console = Console()
     try:
         with console.status("Checking forecasts and simulated series"):
-            check_run(out, fitted.model, fitted.proposal, series_list, table.columns)
+            check_run(out, fitted.model, fitted.proposal, series_list, table.columns, season)
         with console.status("Smoothing and forecasting the first series"):
             look_ahead(out, fitted.model, fitted.proposal, table)
     except (TypeError, ValueError) as error:
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
+
+
+def _add_uncertainty(fitted: Any, out: Path) -> None:
+    """Adds standard errors by particles to results.json; exact ones are there already."""
+    import json
+
+    from rich.console import Console
+
+    from mcfo.files import read_json, write_atomically
+
+    if fitted.exact:
+        return
+    with Console().status("Computing standard errors"):
+        uncertainties = fitted.uncertainties
+    content = read_json(out / "results.json")
+    for seed, uncertainty in zip(content["seeds"], uncertainties, strict=True):
+        if uncertainty is not None:
+            seed["uncertainty"] = uncertainty.as_data()
+    write_atomically(out / "results.json", (json.dumps(content, indent=2, allow_nan=False) + "\n").encode())
 
 
 def _convergence(seed: int, found: Any, steps: int) -> str:
@@ -280,6 +321,8 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
 
     from mcfo.cli.evaluate import evaluation_table
     from mcfo.cli.report import parameter_table
+    from mcfo.data.run_record import read_run
+    from mcfo.reports.parameters import uncertainty_notes
     from mcfo.reports.run_page import write_run_report
 
     console = Console()
@@ -287,14 +330,16 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
         total = fitted.steps * len(fitted.seeds)
         console.print(f"[yellow]{fitted.skipped} of {total} updates were not finite and were skipped.[/yellow]")
     for warning in fitted.warnings:
-        console.print(warning, style="yellow", highlight=False)
+        console.print(warning, style="yellow", highlight=False, markup=False)
     for one in fitted.seeds:
         if one.convergence is not None:
             console.print(_convergence(one.seed, one.convergence, fitted.steps), highlight=False, markup=False)
-    if fitted.stopped == "early":
-        console.print(f"Stopped early after {fitted.steps} steps: the validation NLL fell no more.")
+    if (reason := fitted.reason) is not None:
+        console.print(reason, highlight=False, soft_wrap=True)
     if (table := parameter_table(out)) is not None:
         console.print(table)
+    for note in uncertainty_notes(read_run(out, metrics=False)):
+        console.print(note, style="yellow", highlight=False, markup=False)
     results = [(one.seed, one.evaluation) for one in fitted.seeds]
     console.print(evaluation_table(results, f"On the {fitted.evaluated_on}"))
     console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True, markup=False)

@@ -1,6 +1,5 @@
 """What `mcfo fit` starts from: the data, the initial model and the objective."""
 
-import hashlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -49,11 +48,11 @@ def read_data(
     return table._replace(series_list=series_list[:-count]), series_list[-count:]
 
 
-def with_suggestions(options: dict[str, str], table: Any) -> dict[str, str]:
-    """The options of a model, with what the data suggest in place of auto."""
+def with_suggestions(name: str, options: dict[str, str], table: Any) -> dict[str, str]:
+    """The options of the model of this name, with what the data suggest in place of auto."""
     from mcfo.data.series_shape import fill_auto
 
-    filled, note = fill_auto(options, table)
+    filled, note = fill_auto(name, options, table)
     if note:
         print(note)
     return filled
@@ -94,7 +93,8 @@ def initial(
     if is_exact(start.model):
         if more or particles is not None:
             raise InputError(
-                "--particles and --objective-option are about objectives by particles. Leave them out, or name one: "
+                "--particles, --theta, --phi and --objective-option are about objectives by particles. Leave them out, "
+                "or name one: "
                 "--objective mcfo."
             )
         return start, None
@@ -159,6 +159,9 @@ def described(reference: str, own: bool) -> dict[str, Any]:
     """A model or a proposal in config.json; one of the user's own with a hash of the code."""
     if not own:
         return {"name": reference, "own": False}
+    from mcfo.catalogue.trust import digest, trust
+
+    trust(reference)
     file, _, name = reference.rpartition(":")
-    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
+    path = Path(file).resolve()
+    return {"name": f"{path.name}:{name}", "own": True, "path": str(path), "sha256": digest(path)}

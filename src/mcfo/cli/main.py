@@ -1,5 +1,6 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
+import sys
 from importlib import metadata
 from typing import Annotated
 
@@ -13,11 +14,15 @@ from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
 from mcfo.cli.models import models
+from mcfo.cli.options import forget_output, messages
+from mcfo.cli.posterior import posterior
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
 from mcfo.cli.stream import stream
 from mcfo.cli.sweep import sweep
+from mcfo.errors import machine_message
+from mcfo.limits import raise_limits
 
 app = typer.Typer(
     name="mcfo",
@@ -40,13 +45,24 @@ def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
+    limit: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Raise a limit of what is read from files, name=value: bytes, elements, columns, line, document, "
+            "nesting.",
+            metavar="NAME=VALUE",
+        ),
+    ] = None,
 ) -> None:
     """The options before the command."""
+    if limit:
+        with messages():
+            raise_limits(limit)
 
 
 _COMMANDS = {
     "Start": (demo, models),
-    "Learn": (fit, report, evaluate, compare, sweep),
+    "Learn": (fit, report, evaluate, posterior, compare, sweep),
     "Use what was learned": (filter, smooth, forecast, simulate, stream),
     "The paper": (reproduce,),
 }
@@ -58,4 +74,16 @@ app.add_typer(data, name="data", rich_help_panel="Start")
 
 def main() -> None:
     use_compile_cache()
-    app()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except Exception as error:
+        # What no command foresaw of the machine: its memory is full, its disk, or nobody can write to its terminal.
+        message = machine_message(error)
+        if message is None:
+            raise
+        forget_output()
+        print(f"mcfo: {message}", file=sys.stderr)
+        sys.exit(2)

@@ -1,14 +1,15 @@
 """What the commands share: options, how a command ends, what it refuses, the files it writes."""
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from mcfo.errors import InputError, RunError, nearest
+from mcfo.errors import InputError, RunError, for_the_command_line, machine_message, nearest, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,12 +31,22 @@ data, model, objective, optimization, sampling, output = map(
     panel, ("Data", "Model", "Objective", "Optimization", "Sampling", "Output")
 )
 
+
+def _trust(wanted: bool) -> bool:
+    from mcfo.catalogue.trust import trust_everything
+
+    return trust_everything(wanted)
+
+
 Seed = Annotated[int, main("Seed of all random numbers.", min=0, max=2**31 - 2)]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit.", metavar="RUN")]
 Data = Annotated[Path, main("The series: a CSV file with a header, Parquet, NetCDF or NPZ.")]
 Only = Annotated[list[str] | None, main("Use this series alone, by its name; repeat it for several.")]
 OwnModel = Annotated[str | None, model("Your own model, path/to/file.py:Name, if the run is one of it.")]
 OwnProposal = Annotated[str | None, model("Your own proposal, path/to/file.py:Name, if the run has one.")]
+TrustCode = Annotated[
+    bool, model("Run the code that the run folder names, whoever wrote it.", "--trust-code", callback=_trust)
+]
 RunSeed = Annotated[int | None, model("Which seed of the run; by default the one with the lowest NLL.", min=0)]
 Columns = Annotated[str | None, data("The value columns, separated by commas; by default all.", "--columns")]
 SeriesColumn = Annotated[str | None, data("The column with the names of the series.")]
@@ -65,29 +76,40 @@ Quantiles = Annotated[
     ),
 ]
 Future = Annotated[Path | None, data("A table of the coming inputs, one row for each step, if the model reads inputs.")]
+PosteriorFile = Annotated[
+    Path | None,
+    model("Average over the draws of the parameters in this file, the draws.nc of mcfo posterior.", "--posterior"),
+]
 StepsPerQuarter = Annotated[int, output("Steps of a quarter note: 2 for eighths.", min=1, max=48)]
 Force = Annotated[bool, output("Write into the folder even if it exists.", "--force")]
 
 
 def fail(message: str) -> NoReturn:
     """Ends the command: one message, exit code 2, no traceback."""
-    print(f"mcfo: {message}", file=sys.stderr)
+    print(f"mcfo: {printable(message)}", file=sys.stderr)
     raise typer.Exit(2)
 
 
 @contextmanager
 def messages() -> Iterator[None]:
-    """Errors of the user and of the machine end with their message alone; those in the user's own file with its
-    line."""
+    """Errors of the user and of the machine end with their message alone, in the words of the command line; those in
+    the user's own file with its line."""
     try:
-        yield
+        with for_the_command_line():
+            yield
     except (InputError, RunError) as error:
         fail(str(_blamed(error) or error))
     except Exception as error:
-        own = _blamed(error)
-        if own is None:
+        message = _blamed(error) or machine_message(error)
+        if message is None or isinstance(error, BrokenPipeError):
             raise
-        fail(str(own))
+        fail(str(message))
+
+
+def forget_output() -> None:
+    """Leaves unwritten what standard output still holds: writing it at exit would fail again, with a traceback."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _blamed(error: Exception) -> Exception | None:
@@ -203,11 +225,14 @@ def build_table(
     - `most`: the number of rows that are shown.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    # Titles name files, whose brackets are no markup.
-    options = {name: escape(value) if isinstance(value, str) else value for name, value in options.items()}
+    def plain(text: str) -> Text:
+        """Names of columns and files, in which nothing is markup."""
+        return Text(printable(text))
+
+    options = {name: plain(value) if isinstance(value, str) else value for name, value in options.items()}
     table = Table(
         box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left", caption_justify="left", **options
     )
@@ -215,9 +240,9 @@ def build_table(
         is_text = index == 0 or title in text
         # A title may wrap on a narrow terminal, a number must be read whole.
         width = None if is_text else max((len(row[index]) for row in rows[:most]), default=None)
-        table.add_column(escape(title), justify="left" if is_text else "right", no_wrap=index == 0, min_width=width)
+        table.add_column(plain(title), justify="left" if is_text else "right", no_wrap=index == 0, min_width=width)
     for row in rows[:most]:
-        table.add_row(*map(escape, row))
+        table.add_row(*map(plain, row))
     if most is not None and len(rows) > most:
         table.caption = f"and {len(rows) - most} more"
     return table

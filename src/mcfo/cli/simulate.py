@@ -28,6 +28,7 @@ def simulate(
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     future: opt.Future = None,
 ) -> None:
     """Draw series from a learned model: a file that mcfo reads, a figure, and music."""

@@ -1,15 +1,14 @@
 """`mcfo stream`: observations in, states out, one JSON line for each."""
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import exists, fail, messages, read_levels, refusing, writing
-from mcfo.errors import InputError
+from mcfo.cli.options import exists, fail, forget_output, messages, read_levels, refusing, writing
+from mcfo.errors import InputError, RunError
 
 _learning = opt.panel("Learning, with --learn")
 
@@ -38,6 +37,7 @@ def stream(
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
 ) -> None:
     """Filter observations as they come, one JSON line in and one out.
 
@@ -139,8 +139,13 @@ class _Stream:
         except _Stopped:
             pass
         except BrokenPipeError:
-            # Nobody reads any more. What is left to flush at exit would raise the same again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            forget_output()  # nobody reads any more
+        except OSError as error:
+            forget_output()
+            raise RunError(
+                f"Cannot write the answer after step {int(self.state.time)}: {error.strerror}. Make room, and resume "
+                "with the line after it."
+            ) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
@@ -152,24 +157,28 @@ class _Stream:
             raise _Stopped
 
     def _answer_all(self) -> None:
-        number = 0
+        from mcfo.data.jsonl import read_lines
+
+        lines, number = read_lines(sys.stdin.buffer), 0
         while not self.stopped:
             self.waiting = True
-            line = sys.stdin.readline()
+            line = next(lines, None)
             self.waiting = False
-            if not line:
+            if line is None:
                 return
             number += 1
-            if line.strip():
+            if isinstance(line, InputError) or line.strip():
                 self._answer(line, number)
 
-    def _answer(self, line: str, number: int) -> None:
+    def _answer(self, line: str | InputError, number: int) -> None:
         import jax
 
         from mcfo import online
         from mcfo.data.jsonl import read_line, write_answer
 
         try:
+            if isinstance(line, InputError):
+                raise line
             inputs = self.inputs
             read = read_line(line, self.columns, inputs.names, timed=inputs.unit is not None)
             self.saved.check(read.values)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -16,6 +16,7 @@ from mcfo.errors import InputError
 from mcfo.inference.exact_evaluation import exact_rolling
 from mcfo.inference.exact_laws import uses_exact_laws
 from mcfo.inference.naive import naive_rolling
+from mcfo.inference.quantiles import LEVELS, check_levels
 from mcfo.inference.scoring import Rolling, rolling
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
@@ -116,6 +117,7 @@ def evaluate_rolling(
     draws: int = 1000,
     season: int | None = None,
     method: str | None = None,
+    levels: Sequence[float] = LEVELS,
     key: Key | None = None,
 ) -> RollingEvaluation:
     """Forecast from many origins of each series and score each forecast, in one pass of the filter for each series.
@@ -134,7 +136,9 @@ def evaluate_rolling(
       where there is no exact answer.
     - `season`: the number of steps in a season, for the seasonal naive forecast beside the naive one.
     - `method`: "exact" or "particles"; by default exact where that is possible and `particles` is not given.
+    - `levels`: those of the quantiles of each forecast.
     """
+    levels = check_levels(levels)
     if season is not None and season < 2:
         raise InputError(f"A season has at least 2 steps, but got {season}. Leave it out if there is none.")
     for name, value, least in (("horizon", horizon, 1), ("first", first, 1), ("draws", draws, 2)):
@@ -158,7 +162,7 @@ def evaluate_rolling(
     exact, scored_series = uses_exact_laws(model, method, particles), []
     particles, key = particles or 1000, jax.random.key(0) if key is None else key
     for plan in plans:
-        for index, one in enumerate(_scored(model, proposal, plan, horizon, exact, particles, draws, key)):
+        for index, one in enumerate(_scored(model, proposal, plan, horizon, exact, particles, draws, levels, key)):
             length = plan.lengths[index]
             one = jax.tree.map(lambda array, length=length: np.asarray(array)[:length], one)
             known = plan.values[index, :length], plan.origins[index, :length]
@@ -168,9 +172,9 @@ def evaluate_rolling(
     naive = {}
     for name, steps in {"naive": 1, **({} if season is None else {"seasonal naive": season})}.items():
         simple = [naive_rolling(values, wanted, horizon, steps) for *_, values, wanted in scored_series]
-        naive[name] = [_summary(simple, observations, ahead) for ahead in range(1, horizon + 1)]
+        naive[name] = [summarize_scores(simple, observations, ahead) for ahead in range(1, horizon + 1)]
     return RollingEvaluation(
-        scores=[_summary(series, observations, ahead) for ahead in range(1, horizon + 1)],
+        scores=[summarize_scores(series, observations, ahead) for ahead in range(1, horizon + 1)],
         series=series,
         observations=observations,
         particles=None if exact else particles,
@@ -183,25 +187,43 @@ def evaluate_rolling(
 
 
 def _scored(
-    model: Model, proposal: Proposal, plan: _Plan, horizon: int, exact: bool, particles: int, draws: int, key: Key
+    model: Model,
+    proposal: Proposal,
+    plan: _Plan,
+    horizon: int,
+    exact: bool,
+    particles: int,
+    draws: int,
+    levels: tuple[float, ...],
+    key: Key,
 ) -> Iterator[Rolling]:
     """Yield the scored forecasts of each series of a batch."""
     if exact:
         for series, wanted in zip(unstacked(plan.batch), plan.origins, strict=True):
-            yield exact_rolling(model, series, wanted, horizon)
+            yield exact_rolling(model, series, wanted, horizon, levels)
         return
-    scored = _all(SMC(particles), model, proposal, plan.batch, jnp.asarray(plan.origins), horizon, draws, key)
+    scored = _all(SMC(particles), model, proposal, plan.batch, jnp.asarray(plan.origins), horizon, draws, levels, key)
     for index in range(len(plan.lengths)):
         yield jax.tree.map(lambda array, index=index: np.asarray(array)[index], scored)
 
 
 @eqx.filter_jit
 def _all(
-    sampler: SMC, model: Model, proposal: Proposal, batch: Series, wanted: Any, horizon: int, draws: int, key: Key
+    sampler: SMC,
+    model: Model,
+    proposal: Proposal,
+    batch: Series,
+    wanted: Any,
+    horizon: int,
+    draws: int,
+    levels: tuple[float, ...],
+    key: Key,
 ) -> Rolling:
     # One series after the other: memory does not grow with their number, and only origins cost a forecast.
     return jax.lax.map(
-        lambda one: rolling(sampler, model, proposal, one[0], one[1], horizon=horizon, draws=draws, key=key),
+        lambda one: rolling(
+            sampler, model, proposal, one[0], one[1], horizon=horizon, draws=draws, levels=levels, key=key
+        ),
         (batch, wanted),
     )
 
@@ -241,7 +263,8 @@ def _origins(steps: int, length: int, horizon: int, first: int, origins: int | N
     return flags
 
 
-def _summary(series: list[Rolling], observations: list[np.ndarray], ahead: int) -> Scores:
+def summarize_scores(series: list[Rolling], observations: list[np.ndarray], ahead: int) -> Scores:
+    """Return the scores of all forecasts `ahead` steps ahead."""
     index = ahead - 1
     pit = np.concatenate([one.pit[:, index].ravel() for one in series])
     scored = ~np.isnan(pit)

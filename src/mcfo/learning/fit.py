@@ -56,8 +56,9 @@ def fit(
     likelihood is known exactly (linear Gaussian models), it is maximized by a second-order method from several starts,
     in float64, until nothing improves; otherwise, and with an `objective`, it is learned by particles.
 
-    By particles, an update whose bound, gradient or new parameters are not finite is skipped and counted. The random
-    numbers of step n come from `fold_in(key(seed), n)`, so that resuming an interrupted run is bit-identical.
+    By particles, it ends when twice as many updates gain nothing (`tolerance`). An update whose bound, gradient or new
+    parameters are not finite is skipped and counted. The random numbers of step n come from `fold_in(key(seed), n)`,
+    so that resuming an interrupted run is bit-identical.
 
     **Arguments:**
 
@@ -114,11 +115,13 @@ def fit(
         before, best = seconds, trainer.best_score(lines)
         with listener, Watchdog(listener, _how_to_resume(out)) as watchdog:
             listener.begin(chosen.steps, int(state.step), trainer.particles)
-            while int(state.step) < chosen.steps and not trainer.is_exhausted(state):
+            while not trainer.is_over(state, lines):
                 step = int(state.step)
                 state, new = watchdog.watch(step, trainer.advance, state)
                 if trainer.is_due(state):
                     state, new = watchdog.watch(step, trainer.validate, state, new)
+                if trainer.is_look(state):
+                    state, new = watchdog.watch(step, trainer.look, state, new)
                 seconds = before + time.perf_counter() - started
                 new = [{**line, "seconds": round(seconds, 3)} for line in new]
                 lines += new

@@ -21,6 +21,7 @@ from mcfo import exact
 from mcfo.data.batching import Buckets, unstacked
 from mcfo.errors import InputError
 from mcfo.learning.parameters import dotted
+from mcfo.learning.priors import Priors
 from mcfo.models.base import Model
 from mcfo.precision import in_float64
 from mcfo.types import HostArray
@@ -82,6 +83,7 @@ class Problem(NamedTuple):
     - `learned`, `rest`: the learned arrays of a model at the first start, and all else of it.
     - `units`: the unit of each learned number in the coordinates of a search.
     - `values`: the number of observed values.
+    - `priors`: priors whose log-density is added to the log-likelihood; None for none.
     """
 
     learned: Model
@@ -89,14 +91,17 @@ class Problem(NamedTuple):
     data: Buckets
     units: Float[np.ndarray, " size"]
     values: Any
+    priors: Priors | None = None
 
     @classmethod
-    def build(cls, learned: Model, rest: Model, data: Buckets, units: np.ndarray) -> Problem:
+    def build(
+        cls, learned: Model, rest: Model, data: Buckets, units: np.ndarray, priors: Priors | None = None
+    ) -> Problem:
         """Count the values, and refuse data without any."""
         total = sum(int(np.sum(~np.isnan(one.values()))) for batch in data for one in unstacked(batch))
         if not total:
             raise InputError("There is no observed value to learn from. Give at least one.")
-        return cls(learned, rest, data, units, float(total))
+        return cls(learned, rest, data, units, float(total), priors)
 
 
 @in_float64
@@ -191,6 +196,8 @@ def _rounds(problem: Problem, search: Search, count: Any) -> Any:
     def value(point: Float[Array, " size"]) -> Any:
         model = eqx.combine(unravel(point * problem.units), problem.rest)
         total = sum(jnp.sum(jax.vmap(lambda one: exact.log_evidence(model, one))(batch)) for batch in problem.data)
+        if problem.priors is not None:
+            total = total + problem.priors.log_density(model)
         return -total / values
 
     def one_round(carry: Any) -> Any:

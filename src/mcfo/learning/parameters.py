@@ -14,7 +14,6 @@ import numpy as np
 from mcfo.errors import InputError, nearest
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.proposals.gaussian import LocallyOptimal
 
 _Tree = TypeVar("_Tree")
 
@@ -32,7 +31,7 @@ class Modules(eqx.Module):
     @classmethod
     def learned_by(cls, model: Model, proposal: Proposal, fixed: Iterable[str]) -> Modules:
         """Return both for a run with these fixed parameters: an optimal proposal that is fixed as a whole follows."""
-        return cls(model, proposal, "proposal" in fixed and isinstance(proposal, LocallyOptimal))
+        return cls(model, proposal, "proposal" in fixed and proposal.follows)
 
     def current(self) -> Modules:
         """Return the modules with the proposal that belongs to the model's present parameters."""
@@ -88,6 +87,11 @@ def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree
                 f"{source} holds another model: {name} has shape {arrays[name].shape} there, but {array.shape} is "
                 "wanted. Give the model and the proposal of the run."
             )
+        if np.dtype(array.dtype).kind != arrays[name].dtype.kind:
+            raise InputError(
+                f"{source} is damaged: {name} has dtype {arrays[name].dtype} there, but {array.dtype} is wanted. Get "
+                "it from its source again, or fit the model again."
+            )
 
     def pick(path: Any, leaf: Any) -> Any:
         if not eqx.is_array(leaf):
@@ -98,6 +102,20 @@ def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree
         return stored if exact else jax.numpy.asarray(stored, leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(pick, like)
+
+
+def require_finite(like: Any, arrays: Mapping[str, np.ndarray], *, source: str) -> None:
+    """Refuse arrays of a file that have NaN or infinite numbers where those of a module have none."""
+    for name, array in named_arrays(like).items():
+        if not np.issubdtype(array.dtype, np.floating):
+            continue
+        wrong = ~np.isfinite(arrays[name]) & np.isfinite(np.asarray(array))
+        if wrong.any():
+            index = [int(one) for one in np.argwhere(wrong)[0]]
+            raise InputError(
+                f"{source} is damaged: {name}{index if index else ''} is {arrays[name][tuple(index)]}, but a parameter "
+                "is a finite number. Get the file from its source again, or fit the model again."
+            )
 
 
 def digest(tree: Any) -> str:

@@ -17,15 +17,15 @@ import numpy as np
 from mcfo.data.batching import Buckets, as_buckets, count_steps, unstacked
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
-from mcfo.files import read_json, write_atomically
+from mcfo.files import read_json, refuse_links, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
 from mcfo.learning.parameters import Modules, describe, digest, named_arrays
 from mcfo.learning.settings import Settings
 from mcfo.learning.step import State
 
-_IGNORED = ("command", "data.file", "validation.file", "settings.devices")
-"""Entries of config.json about how the run was called, not what it computes: data are identified by their hash, and
-the devices in use are listed beside the requested ones."""
+_IGNORED = ("command", "data.file", "validation.file", "settings.devices", "model.path", "proposal.path")
+"""Entries of config.json about how the run was called, not what it computes: data and code are identified by their
+hash, and the devices in use are listed beside the requested ones."""
 
 
 class RunFolder:
@@ -42,6 +42,7 @@ class RunFolder:
         self.config = json.loads(json.dumps(config, allow_nan=False))
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder. Choose another one.")
+        refuse_links(path)
         if resume:
             self._check_same()
         elif path.exists() and any(path.iterdir()):
@@ -51,7 +52,7 @@ class RunFolder:
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(path / ".lock")
+            self._lock = lock(path / ".lock")
             self.write_json("config.json", self.config)
             self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
         except OSError as error:
@@ -97,6 +98,7 @@ class RunFolder:
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Append lines to the metrics."""
         try:
+            self._check_there()
             content = "".join(json.dumps(line) + "\n" for line in lines).encode()
             if self._metrics.write(content) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -132,6 +134,11 @@ class RunFolder:
         finally:
             self._lock.close()
 
+    def _check_there(self) -> None:
+        """Notice that the folder was removed or replaced: what is open would be written for nobody."""
+        if not os.path.samestat(os.stat(self.path / "metrics.jsonl"), os.fstat(self._metrics.fileno())):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
     def _check_same(self) -> None:
         if not (self.path / "config.json").exists():
             if self.path.exists() and any(not _is_remnant(one) for one in self.path.iterdir()):
@@ -152,6 +159,11 @@ class RunFolder:
         self.config["command"] = previous.get("command")
 
     def _cannot_write(self, what: str, error: OSError) -> RunError:
+        if not (self.path / "config.json").exists():
+            return RunError(
+                f"Cannot write {what} into {self.path}: the folder was removed or renamed while the run was writing "
+                "into it. Put it back and resume: --resume (in Python, resume=True); or start again."
+            )
         return RunError(
             f"Cannot write {what} into {self.path}: {error.strerror}. What was saved before is complete. Free some "
             "space and resume: --resume (in Python, resume=True)."
@@ -163,7 +175,7 @@ def _is_remnant(path: Path) -> bool:
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".part"))
 
 
-def _lock(path: Path) -> IO[bytes]:
+def lock(path: Path) -> IO[bytes]:
     """Take a lock that is released when the process ends: two runs in one folder would overwrite each other."""
     file = path.open("ab")
     try:
@@ -171,7 +183,7 @@ def _lock(path: Path) -> IO[bytes]:
     except BlockingIOError as error:
         file.close()
         raise InputError(
-            f"Another process is learning in {path.parent}. Wait for it, or choose another folder."
+            f"Another process is at work in {path.parent}. Wait for it, or choose another folder."
         ) from error
     return file
 

@@ -15,9 +15,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from mcfo.errors import InputError, nearest
+from mcfo.errors import InputError, nearest, spelled
 from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import StepRule
+from mcfo.learning.prior_families import prior_text, read_prior
 from mcfo.objectives.objective import Estimator, Objective
 from mcfo.smc.filter import SMC
 from mcfo.validation import float_dtype
@@ -73,7 +74,9 @@ class Settings:
 
     **Arguments:**
 
-    - `steps`: the number of updates.
+    - `steps`: the number of updates, as a limit.
+    - `tolerance`: a run ends when twice as many updates gain less than this many nats of log-likelihood on all series,
+      by more than the noise of the comparison: see [`looks`][mcfo.learning.looks]. With 0 it makes all its updates.
     - `batch`: the number of series in each update; all of them if there are fewer.
     - `seeds`: one run for each, in one program. A seed determines the order of the data and all random numbers.
     - `optimizer`: the name of an optimizer in optax, with `optimizer_options`; or an optax transformation with a
@@ -99,6 +102,10 @@ class Settings:
       unchanged.
     - `buckets`: the largest number of groups of similar lengths, so that each update pads little; each group has a
       program of its own. By default up to 4, where they save time.
+    - `priors`: priors of parameters as people mean them, a text or a distribution of numpyro by name:
+      `{"emission_noise": "half-normal:1"}`. What is found is then the mode of their posterior density (MAP).
+    - `standardize`: whether models that are the same in any unit are learned in standard units, so that neither the
+      unit nor the offset of the data changes what is found. What is returned has the unit of the data.
     """
 
     steps: int = 2000
@@ -122,6 +129,9 @@ class Settings:
     devices: int | None = None
     window: int | None = None
     buckets: int | None = None
+    priors: Mapping[str, Any] = field(default_factory=dict)
+    tolerance: float | int = 0.1
+    standardize: bool = True
 
     def __post_init__(self):
         optional = ("watch_every", "evaluate_every", "evaluation_particles", "patience", "devices", "window", "buckets")
@@ -145,11 +155,15 @@ class Settings:
         object.__setattr__(self, "fixed", (self.fixed,) if isinstance(self.fixed, str) else tuple(self.fixed))
         if not (isinstance(self.average, int | float) and 0 <= self.average <= 1):
             raise InputError(f"average is a share of the steps, from 0 to 1, but got {self.average!r}.")
+        if not (isinstance(self.tolerance, int | float) and 0 <= self.tolerance < math.inf):
+            raise InputError(f"tolerance is a number of nats, or 0 to make all updates, but got {self.tolerance!r}.")
         if self.clip is not None and not (isinstance(self.clip, int | float) and 0 < self.clip < math.inf):
             raise InputError(f"clip is a positive norm, or None, but got {self.clip!r}.")
         for name in ("optimizer_options", "schedule_options"):
             for option, value in getattr(self, name).items():
                 _require_data(option, value)
+        for name, prior in self.priors.items():
+            read_prior(prior, name)
         if self.select not in (None, "best", "average", "last"):
             raise InputError(f"select is 'best', 'average' or 'last', but got {self.select!r}.")
         _try(self.transformation(), self.optimizer)
@@ -201,6 +215,7 @@ class Settings:
         if not isinstance(self.optimizer, str):
             data["optimizer"] = "an optax transformation built in Python"
             del data["learning_rate"], data["schedule"]
+        data["priors"] = {name: prior_text(prior) for name, prior in self.priors.items()}
         return {name: dict(value) if isinstance(value, Mapping) else value for name, value in data.items()}
 
     def _named_optimizer(self) -> optax.GradientTransformation:
@@ -259,7 +274,8 @@ class Learning:
             if not isinstance(rule, StepRule) or rule.flow.latents == "all":
                 raise InputError(
                     f"The rule {rule.name!r} looks beyond one step, but a stream learns from each step alone. Use "
-                    "'filter-score' for theta, and 'dreg', 'reparameterized' or 'inclusive-kl' for phi."
+                    f"{spelled('theta', 'filter-score')}, and {spelled('phi', 'dreg')}, "
+                    f"{spelled('phi', 'reparameterized')} or {spelled('phi', 'inclusive-kl')}."
                 )
         return Objective(Estimator(sampler, theta), Estimator(sampler, phi))
 
