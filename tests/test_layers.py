@@ -14,6 +14,7 @@ ROOT = Path(mcfo.__file__).parent
 LAYERS = [
     "errors",
     "files",
+    "interrupts",
     "types",
     "precision",
     "linear_algebra",

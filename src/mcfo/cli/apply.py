@@ -1,11 +1,24 @@
 """`mcfo filter`, `mcfo smooth`, `mcfo forecast`: a learned model applied to the series in a file."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import Outputs, build_table, exists, fail, messages, read_levels, refusing, table_columns, written
+from mcfo.cli.options import (
+    Outputs,
+    build_table,
+    exists,
+    fail,
+    messages,
+    read_circular,
+    read_levels,
+    refusing,
+    status,
+    table_columns,
+    written,
+)
 from mcfo.errors import InputError, nearest
 
 _DRAWS = 100
@@ -40,6 +53,7 @@ def filter(  # the name of the command
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Find the states of the series in a file, each given the observations up to it.
 
@@ -47,6 +61,7 @@ def filter(  # the name of the command
     by particles otherwise.
     """
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
     _find_states("filter", source, options, Outputs(out, plot))
 
@@ -69,12 +84,14 @@ def smooth(
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Find the states of the series in a file, each given the whole series, and fill the gaps.
 
     Means, quantiles, log-likelihood; exact where that is possible, by particles otherwise.
     """
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
@@ -112,11 +129,13 @@ def forecast(
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
     future: opt.Future = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Forecast the series in a file: means and quantiles, a figure, a piece of music that continues."""
     outputs = Outputs(out, plot, () if midi is None else (midi,))
     outputs.check("the numbers", (".csv", ".npz", ".nc"), music=True)
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     exists(run)
     with messages():
         asked = table_columns(columns, series, time)
@@ -156,11 +175,12 @@ def open_run(
     - `table`: what was read already.
     - `outputs`: refused before the run is loaded where the series cannot be written so.
     """
-    from mcfo.data.run_columns import read_for_run
-    from mcfo.inference.datasets import named_series
-    from mcfo.learning.saved_runs import load_run
+    with status(f"Reading {data}"):
+        from mcfo.data.run_columns import read_for_run
+        from mcfo.inference.datasets import named_series
+        from mcfo.learning.saved_runs import load_run
 
-    table = read_for_run(run, data, **columns) if table is None else table
+        table = read_for_run(run, data, **columns) if table is None else table
     for name in only or []:
         if name not in table.names:
             raise InputError(f"{data} has no series {name!r}. {nearest(name, table.names)}")
@@ -175,7 +195,8 @@ def open_run(
     if outputs is not None:
         outputs.check_film(table.image)
         outputs.check_music(chosen.series_list[0].values(), str(data))
-    saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
+    with status(f"Loading {run}"):
+        saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
     return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
 
 
@@ -195,14 +216,14 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
     from mcfo.data.export import write_summaries
     from mcfo.inference.datasets import write_netcdf
 
-    console, image = Console(), applied.table.image
+    console, terminal, image = Console(), Console(stderr=True), applied.table.image
     if options["draws"] is None:
         saves = outputs.ends_in(".nc") and image is None
         options["draws"] = min(_DRAWS, options.get("paths", _DRAWS)) if saves else 0
     with refusing(f"The model in {applied.run} cannot {task} {applied.data}"):
         dataset = getattr(applied.learned, task)(
             applied.chosen,
-            progress=lambda indices: track(indices, f"{task.capitalize()}ing", console=console, transient=True),
+            progress=lambda indices: track(indices, _doing(f"{task}ing", indices), console=terminal, transient=True),
             **options,
         )
     dataset.attrs |= _origin(applied)
@@ -217,6 +238,10 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
 
         with written("Figure", outputs.plot, "--plot", console):
             draw_states(outputs.plot, dataset, image)
+
+
+def _doing(what: str, indices: Sequence[int]) -> str:
+    return f"{what.capitalize()} {len(indices)} series, after some seconds of compiling"
 
 
 def _origin(applied: Applied) -> dict[str, Any]:
@@ -287,7 +312,8 @@ def _forecast(
     longest = max(series.steps for series in chosen.series_list)
     results = []
     with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
-        for index in track(range(len(inputs)), "Forecasting", console=console, transient=True):
+        indices = range(len(inputs))
+        for index in track(indices, _doing("forecasting", indices), console=Console(stderr=True), transient=True):
             one = chosen.choose([index])._replace(series_list=[chosen.series_list[index].pad(longest)])
             result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
             # Only a NetCDF file has room for all draws; one is drawn or heard.

@@ -1,10 +1,12 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
+import gc
 from importlib import metadata
 from typing import Annotated
 
 import typer
 
+from mcfo import interrupts
 from mcfo.cli.apply import filter, forecast, smooth
 from mcfo.cli.compile_cache import use_compile_cache
 from mcfo.cli.data import app as data
@@ -55,5 +57,15 @@ app.add_typer(data, name="data", rich_help_panel="Start")
 
 
 def main() -> None:
+    """Run the command of this process, and end it."""
+    interrupts.take_over()
+    # Importing JAX and tracing make many objects that live on: with Python's thresholds, looking through them again and
+    # again takes an eighth of a short command.
+    gc.set_threshold(100_000, 50, 50)
     use_compile_cache()
-    app()
+    code = 1
+    try:
+        app()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    interrupts.leave(code)

@@ -8,7 +8,7 @@ import typer
 
 from mcfo.cli import options as opt
 from mcfo.cli.apply import open_run
-from mcfo.cli.options import build_table, exists, fail, messages, refusing, table_columns, writing
+from mcfo.cli.options import build_table, exists, fail, messages, refusing, status, table_columns, writing
 from mcfo.errors import InputError
 
 _ROWS = 20
@@ -44,11 +44,16 @@ def report(
         if data is not None:
             applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
             learned, table = applied.learned, applied.table
-            with refusing(f"The model in {run} cannot be checked on {data}"):
+            with (
+                status("Checking forecasts and simulated series"),
+                refusing(f"The model in {run} cannot be checked on {data}"),
+            ):
                 written = check_run(run, learned.model, learned.proposal, table.series_list, table.columns)
             if not written:
                 raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
-        print(f"Report: {write_run_report(run)}")
+        with status("Writing the report"):
+            page = write_run_report(run)
+        print(f"Report: {page}")
 
 
 def check_run(run: Path, model: Any, proposal: Any, series_list: list, columns: list[str]) -> bool:
