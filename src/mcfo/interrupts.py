@@ -42,6 +42,7 @@ class _Interrupts:
         self.since: float | None = None
         self.outcome = "Nothing was written."
         self.ends_process = self._listens = False
+        self.held: Any = None  # the sockets of a process that listens to its end
         self._lock = threading.Lock()
         self._blocks = self._seen = self._handled = 0
 
@@ -168,7 +169,7 @@ check, deferred = _INTERRUPTS.check, _INTERRUPTS.deferred
 
 def take_over() -> None:
     """Let Ctrl-C end this process at once with exit code 130, outside of `deferred`; for the command line."""
-    _INTERRUPTS.listen(ends_process=True)
+    _INTERRUPTS.held = _INTERRUPTS.listen(ends_process=True) or _INTERRUPTS.held
 
 
 def requested() -> float | None:

@@ -30,6 +30,7 @@ def run(words, seconds=None):
     begun = time.monotonic()
     with subprocess.Popen(command, **pipes) as process:
         try:
+            assert process.stdout.readline() == "begun\n"
             output, errors = process.communicate(timeout=seconds)
         except subprocess.TimeoutExpired:
             process.send_signal(signal.SIGINT)
@@ -71,7 +72,7 @@ def test_fit_resumes_bit_identically_after_any_number_of_interrupts(folder):
 @pytest.mark.parametrize("command", ["filter", "evaluate", "forecast", "inspect", "report"])
 def test_other_commands_end_at_once(folder, command, tmp_path):
     series, saved = folder / "series.csv", folder / "run"
-    out, words = tmp_path / "out.csv", [command, saved]
+    out, words = tmp_path / ("out.json" if command == "evaluate" else "out.csv"), [command, saved]
     if command == "inspect":
         words = ["data", "inspect", series, "--plot", tmp_path / "out.png"]
     elif command != "report":
@@ -86,5 +87,5 @@ def test_other_commands_end_at_once(folder, command, tmp_path):
         assert code in (0, 130), errors
         assert took < seconds + 10
         left = [path.name for path in tmp_path.iterdir()]
-        assert all(name in ("out.csv", "out.png") for name in left), "nothing half-written"
+        assert all(name in ("out.csv", "out.json", "out.png") for name in left), "nothing half-written"
     assert json.loads((saved / "results.json").read_text())["seeds"]
