@@ -14,9 +14,14 @@ import pytest
 pytestmark = pytest.mark.verify
 
 TIMES = 50
-PROGRAM = (
-    "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\nfrom mcfo.__main__ import main; main()"
-)
+PROGRAM = """import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
+from mcfo import interrupts
+interrupts.take_over()
+print("begun", flush=True)
+from mcfo.__main__ import main
+main()
+"""
 FIT = ["--objective", "mcfo", "--particles", 20, "--steps", 400, "--checkpoint-seconds", 0.2]
 
 

@@ -211,19 +211,18 @@ def _find_states(task: str, source: tuple[Any, ...], options: dict[str, Any], ou
 def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs: Outputs) -> None:
     import numpy as np
     from rich.console import Console
-    from rich.progress import track
 
     from mcfo.data.export import write_summaries
     from mcfo.inference.datasets import write_netcdf
 
-    console, terminal, image = Console(), Console(stderr=True), applied.table.image
+    console, image = Console(), applied.table.image
     if options["draws"] is None:
         saves = outputs.ends_in(".nc") and image is None
         options["draws"] = min(_DRAWS, options.get("paths", _DRAWS)) if saves else 0
     with refusing(f"The model in {applied.run} cannot {task} {applied.data}"):
         dataset = getattr(applied.learned, task)(
             applied.chosen,
-            progress=lambda indices: track(indices, _doing(f"{task}ing", indices), console=terminal, transient=True),
+            progress=lambda indices: _shown(f"{task.capitalize()}ing", indices),
             **options,
         )
     dataset.attrs |= _origin(applied)
@@ -240,8 +239,14 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
             draw_states(outputs.plot, dataset, image)
 
 
-def _doing(what: str, indices: Sequence[int]) -> str:
-    return f"{what.capitalize()} {len(indices)} series, after some seconds of compiling"
+def _shown(what: str, indices: Sequence[int]) -> Any:
+    """Iterates over the series, and shows on a terminal how far it is."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    text = f"{what} {len(indices)} series, after some seconds of compiling"
+    return track(indices, text, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _origin(applied: Applied) -> dict[str, Any]:
@@ -295,7 +300,6 @@ def _forecast(
     import numpy as np
     import xarray
     from rich.console import Console
-    from rich.progress import track
 
     from mcfo.data.export import write_forecast_arrays, write_summaries
     from mcfo.data.piano_rolls import write_midi
@@ -312,8 +316,7 @@ def _forecast(
     longest = max(series.steps for series in chosen.series_list)
     results = []
     with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
-        indices = range(len(inputs))
-        for index in track(indices, _doing("forecasting", indices), console=Console(stderr=True), transient=True):
+        for index in _shown("Forecasting", range(len(inputs))):
             one = chosen.choose([index])._replace(series_list=[chosen.series_list[index].pad(longest)])
             result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
             # Only a NetCDF file has room for all draws; one is drawn or heard.

@@ -87,7 +87,13 @@ def initial(
         name = "mcfo"
     if name not in (None, "exact"):
         chosen = _build_objective(name, particles or 100, rules, more)
-        return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+        start = _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal)
+        if "phi" in more and "proposal" in start.fixed:
+            raise InputError(
+                f"The proposal of {model} is the optimal one and does not learn, so that a rule for phi has no use. "
+                "Leave out --phi, or give a proposal of your own: --proposal path/to/file.py:Name."
+            )
+        return start, chosen
     # In float64: what is fixed is not rounded in an exact fit.
     with jax.enable_x64(True):
         start = widened(_build(model, proposal, own, options, table, bootstrap=False))

@@ -203,8 +203,9 @@ def status(text: str) -> Iterator[None]:
 
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
     # Standard output may be read by a program.
-    console, redirect = Console(stderr=True), sys.stdout.isatty()
-    with Progress(*columns, console=console, transient=True, redirect_stdout=redirect) as progress:
+    console = Console(stderr=True)
+    options = {"transient": True, "redirect_stdout": sys.stdout.isatty(), "disable": not console.is_terminal}
+    with Progress(*columns, console=console, **options) as progress:
         progress.add_task(text, total=None)
         yield
 

@@ -71,8 +71,9 @@ def find_angles(model: Model, series_list: Sequence[Series], columns: Sequence[s
     observations = dict.fromkeys(model.circular_observations, RADIANS)
     names = model.latent_names
     for name, period in periods.items():
+        period = float(period)
         if not (math.isfinite(period) and period > 0):
-            raise InputError(f"The period of the angle {name} is {period}. Give a positive number, such as 360.")
+            raise InputError(f"The period of the angle {name} is {period:g}. Give a positive number, such as 360.")
         if name in columns:
             observations[columns.index(name)] = period
         elif names is not None and name in names:

@@ -62,6 +62,7 @@ class ProgressBar(Listener):
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
+            disable=not self._console.is_terminal,
         )
 
     def __enter__(self) -> Listener:
