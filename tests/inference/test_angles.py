@@ -1,6 +1,5 @@
 """Circular means and the quantiles around them: of particles, of exact Gaussians, of a pendulum."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import numpyro.distributions as dist
