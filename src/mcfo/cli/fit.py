@@ -17,8 +17,8 @@ def fit(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the catalogue (mcfo models lists them: local-level, stochastic-volatility, "
-            "poisson-counts, deep, ...), or your own: path/to/file.py:Name.",
+            help="A model of the catalogue (mcfo models lists them: local-level, structural, "
+            "stochastic-volatility, poisson-counts, deep, ...), or your own: path/to/file.py:Name.",
             metavar="MODEL",
         ),
     ],

@@ -1,6 +1,8 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
 import gc
+import inspect
+import re
 from importlib import metadata
 from typing import Annotated
 
@@ -54,6 +56,9 @@ for panel, commands in _COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(data, name="data", rich_help_panel="Start")
+for command in (*app.registered_commands, *data.registered_commands):
+    # Paragraphs are wrapped to the terminal, and not where the source has them.
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command.callback) or "")
 
 
 def main() -> None:
