@@ -27,7 +27,7 @@ _TURNS = 8
 class Angle(NamedTuple):
     """One number of a vector that is an angle: its means lie in [lowest, lowest + period)."""
 
-    index: int
+    column: int
     lowest: float
     period: float
 
@@ -122,12 +122,12 @@ def centered(
     means = {}
     for angle in angles:
         _check(angle, values.shape[-1])
-        radians = jnp.where(weights > 0, values[:, angle.index], 0.0) * (RADIANS / angle.period)
+        radians = jnp.where(weights > 0, values[:, angle.column], 0.0) * (RADIANS / angle.period)
         direction = jnp.arctan2(weights @ jnp.sin(radians), weights @ jnp.cos(radians))
         mean = angle.wrap(direction * (angle.period / RADIANS))
-        beside = (values[:, angle.index] - mean + angle.period / 2) % angle.period - angle.period / 2
-        values = values.at[:, angle.index].set(mean + beside)
-        means[angle.index] = mean
+        beside = (values[:, angle.column] - mean + angle.period / 2) % angle.period - angle.period / 2
+        values = values.at[:, angle.column].set(mean + beside)
+        means[angle.column] = mean
     return values, means
 
 
@@ -140,10 +140,10 @@ def wrapped(arrays: dict[str, Any], angles: Angles, levels: Sequence[float]) -> 
         means, quantiles = (np.array(arrays[f"{kind}_{what}"], np.float64) for what in ("mean", "quantiles"))
         for angle in chosen:
             _check(angle, means.shape[-1])
-            mean = angle.wrap(means[:, angle.index])
-            scale = _scale(means[:, angle.index], quantiles[:, :, angle.index], levels)
-            quantiles[:, :, angle.index] = mean[:, None] + _wrapped_quantiles(scale, angle.period, levels)
-            means[:, angle.index] = mean
+            mean = angle.wrap(means[:, angle.column])
+            scale = _scale(means[:, angle.column], quantiles[:, :, angle.column], levels)
+            quantiles[:, :, angle.column] = mean[:, None] + _wrapped_quantiles(scale, angle.period, levels)
+            means[:, angle.column] = mean
         changed |= {f"{kind}_mean": means, f"{kind}_quantiles": quantiles}
     if "filled" in arrays:
         changed["filled"] = np.where(
@@ -180,5 +180,5 @@ def _wrapped_quantiles(scale: np.ndarray, period: float, levels: Sequence[float]
 
 
 def _check(angle: Angle, size: int) -> None:
-    if not 0 <= angle.index < size:
-        raise InputError(f"There is no state z{angle.index + 1} that could be an angle: the model has {size}.")
+    if not 0 <= angle.column < size:
+        raise InputError(f"There is no state z{angle.column + 1} that could be an angle: the model has {size}.")
