@@ -10,12 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
+
 from mcfo import interrupts
 from mcfo.cli.compile_cache import use_compile_cache
+from mcfo.cli.fit import fit
 from mcfo.errors import InputError
 
 _TRIES = 3
@@ -111,7 +113,9 @@ def _run_in_worker(arguments: list[str], log: str) -> int:
         try:
             # Not by the program's `main`, which ends the process.
             use_compile_cache()
-            import_module("mcfo.cli.main").app(arguments)
+            alone = typer.Typer(pretty_exceptions_enable=False)
+            alone.command()(fit)
+            alone(arguments[1:])
         except SystemExit as stopped:
             code = int(stopped.code or 0)
             if code not in (0, 2):
