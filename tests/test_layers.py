@@ -15,6 +15,7 @@ LAYERS = [
     "errors",
     "limits",
     "files",
+    "interrupts",
     "types",
     "precision",
     "linear_algebra",

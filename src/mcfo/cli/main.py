@@ -1,11 +1,15 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
+import gc
+import inspect
+import re
 import sys
 from importlib import metadata
 from typing import Annotated
 
 import typer
 
+from mcfo import interrupts
 from mcfo.cli.apply import filter, forecast, smooth
 from mcfo.cli.compare import compare
 from mcfo.cli.compile_cache import use_compile_cache
@@ -70,15 +74,23 @@ for panel, commands in _COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(data, name="data", rich_help_panel="Start")
+for command in (*app.registered_commands, *data.registered_commands):
+    # Paragraphs are wrapped to the terminal, and not where the source has them.
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command.callback) or "")
 
 
 def main() -> None:
+    """Run the command of this process, and end it."""
+    interrupts.take_over()
+    # Importing JAX and tracing make many objects that live on: with Python's thresholds, looking through them again and
+    # again takes an eighth of a short command.
+    gc.set_threshold(100_000, 50, 50)
     use_compile_cache()
+    code = 1
     try:
-        try:
-            app()
-        finally:
-            sys.stdout.flush()
+        app()
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except Exception as error:
         # What no command foresaw of the machine: its memory is full, its disk, or nobody can write to its terminal.
         message = machine_message(error)
@@ -86,4 +98,5 @@ def main() -> None:
             raise
         forget_output()
         print(f"mcfo: {message}", file=sys.stderr)
-        sys.exit(2)
+        code = 2
+    interrupts.leave(code)

@@ -8,7 +8,7 @@ import typer
 
 from mcfo.cli import options as opt
 from mcfo.cli.apply import open_run
-from mcfo.cli.options import build_table, exists, fail, messages, refusing, table_columns, writing
+from mcfo.cli.options import build_table, exists, fail, messages, refusing, status, table_columns, writing
 from mcfo.errors import InputError
 from mcfo.files import nested
 
@@ -49,13 +49,18 @@ def report(
         if data is not None:
             applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
             learned, table = applied.learned, applied.table
-            with refusing(f"The model in {run} cannot be checked on {data}"):
+            with (
+                status("Checking forecasts and simulated series"),
+                refusing(f"The model in {run} cannot be checked on {data}"),
+            ):
                 season = season_of(nested(applied.saved.config, "model", "options"), table)
                 written = check_run(run, learned.model, learned.proposal, table.series_list, table.columns, season)
                 look_ahead(run, learned.model, learned.proposal, table)
             if not written:
                 raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
-        print(f"Report: {write_run_report(run)}")
+        with status("Writing the report"):
+            page = write_run_report(run)
+        print(f"Report: {page}")
 
 
 def check_run(

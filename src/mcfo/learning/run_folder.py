@@ -253,11 +253,11 @@ def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
 
     **Arguments:**
 
-    - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
-      (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of images),
-      "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
-      "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever its date),
-      "command".
+    - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "rules" of the user's own, "data" and
+      "validation" (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of
+      images), "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step
+      before), "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever
+      its date), "command".
     """
     modules = trainer.modules
     return {
@@ -280,7 +280,7 @@ def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
             "start": digest(modules.proposal),
             "fields": describe(modules.proposal, values=False),
         },
-        "objective": trainer.objective_data(),
+        "objective": trainer.objective_data() | ({"rules": about["rules"]} if about.get("rules") else {}),
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in _OF_DATA if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),
