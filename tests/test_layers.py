@@ -84,7 +84,10 @@ INNER = {
         "named_models",
         "fit",
         "saved_runs",
+        "recent_steps",
+        "stream_updates",
         "streaming",
+        "stream_files",
     ],
 }
 
