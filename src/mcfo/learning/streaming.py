@@ -197,6 +197,7 @@ def _read(state: State, x: Any) -> Any:
 def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) -> tuple[State, Output]:
     observed = ~jnp.isnan(values)
     mask = observed if state.apart else jnp.all(observed)[None]
+    values = jnp.where(observed, values, 0.0)
     if state.learning is None:
         attempt, log_predictive, refused = _attempted(state, values, mask, inputs), None, jnp.zeros((), bool)
     else:
