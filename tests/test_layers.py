@@ -85,6 +85,7 @@ INNER = {
         "fit",
         "saved_runs",
         "recent_steps",
+        "tangent_filter",
         "stream_updates",
         "streaming",
         "stream_files",

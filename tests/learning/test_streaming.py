@@ -12,15 +12,17 @@ import pytest
 
 from mcfo import SMC, MarkovModel, Proposal, Series, online, simulate
 from mcfo.errors import InputError
+from mcfo.exact import log_evidence
 from mcfo.gradients.score import Fisher
 from mcfo.inference.quantiles import weighted_quantiles
 from mcfo.learning import streaming
-from mcfo.models import LinearGaussian
+from mcfo.models import LinearGaussian, StochasticVolatility
 from mcfo.objectives import Estimator, Objective
 from mcfo.objectives import mcfo as objective_mcfo
 from mcfo.proposals import AffineGaussian, Bootstrap, LocallyOptimal
 from support.learning import FIXED, TRUTH, start
 from support.problems import vector_model
+from support.streams import estimates, standard_errors
 
 KEY = jax.random.key(7)
 
@@ -61,8 +63,9 @@ def test_a_stream_agrees_with_the_batch_filter_and_compiles_once():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("learning", [None, online.Learning(1e-2, fixed=FIXED)], ids=["filter", "learn"])
-def test_a_restored_stream_goes_on_to_the_bit(tmp_path, learning):
+@pytest.mark.parametrize("theta", [None, "exact", "fisher-lag-20"], ids=["filter", "exact", "fisher-lag-20"])
+def test_a_restored_stream_goes_on_to_the_bit(tmp_path, theta):
+    learning = None if theta is None else online.Learning(1e-2, theta=theta, fixed=FIXED)
     model, proposal = start()
     values = stream(TRUTH, 40)
     begun = online.init(model, proposal, key=KEY, particles=20, learning=learning)
@@ -102,7 +105,8 @@ def test_the_first_update_is_the_objectives_gradient():
 def test_a_stream_learns():
     """From 0.5 towards the 0.9 of the data, as a scan of the same step; what is missing teaches nothing."""
     model, proposal = start()
-    learning = online.Learning(5e-3, fixed=(*FIXED, "model.emission_matrix", "model.emission_noise"))
+    fixed = (*FIXED, "model.emission_matrix", "model.emission_noise")
+    learning = online.Learning(5e-3, theta="fisher-lag-20", fixed=fixed)
     state = online.init(model, proposal, key=KEY, particles=50, learning=learning)
     values = jnp.asarray(stream(TRUTH, 4000, missing=0.1))
     state, _ = jax.jit(lambda state, values: jax.lax.scan(online.step, state, values))(state, values)
@@ -145,6 +149,43 @@ def test_a_stream_sums_up_the_lagged_score():
 
 
 @pytest.mark.ci
+def test_a_stream_follows_the_exact_score():
+    """As above, against the derivative of the Kalman filter's likelihood; two columns, some values missing."""
+    model, rate = vector_model(), 1e-7
+    learning = online.Learning(rate, optimizer="sgd", fixed=("proposal",))
+    values = stream(model, 12)
+    begun = online.init(model, LocallyOptimal(model), key=KEY, particles=5, learning=learning)
+    assert begun.learning.theta == "exact"
+    last, _ = answers(begun, values)
+    expected = jax.grad(log_evidence)(model, Series.from_values(values))
+    changes = jax.tree.map(lambda new, old: (new - old) / rate, last.model, model)
+    for found, wanted in zip(jax.tree.leaves(changes), jax.tree.leaves(expected), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_default_rule_is_the_best_that_a_model_allows():
+    def rule(model, proposal=None, **options):
+        return online.Learning(**options).resolved(model, Bootstrap() if proposal is None else proposal).theta
+
+    assert rule(TRUTH) == "exact"
+    volatility = StochasticVolatility()
+    assert rule(volatility) == "fisher-lag-20"
+    assert rule(TRUTH, theta="filter-score") == "filter-score"
+    size = 10
+    many = LinearGaussian(
+        initial_mean=np.zeros(size),
+        initial_noise=np.ones(size),
+        transition_matrix=np.eye(size),
+        transition_noise=np.ones(size),
+        emission_matrix=np.eye(size),
+        emission_noise=np.ones(size),
+    )
+    assert rule(many) == "filter-score"
+    with pytest.raises(InputError, match=r"is not known exactly. Use 'fisher-lag-20'"):
+        rule(volatility, theta="exact")
+
+
+@pytest.mark.ci
 def test_an_observation_that_the_filter_cannot_explain_is_refused():
     """It changes nothing but its own answer; without the bound it does."""
     model, proposal = start()
@@ -165,26 +206,12 @@ def test_an_observation_that_the_filter_cannot_explain_is_refused():
     assert abs(unbounded.filter.latents).max() > 1e10
 
 
-def estimates(theta, streams, steps, *, rate=2e-3, particles=100):
-    """A, Q and R at the end of streams from A = 0.8, Q = 1, R = 0.5, one column observed; the start is elsewhere."""
-    truth = LinearGaussian.scalar(0.8, 1.0, emission_variance=0.5)
-    model = LinearGaussian.scalar(0.6, 1.0, transition_variance=0.6, emission_variance=0.9)
-    fixed = ("model.initial_mean", "model.initial_noise", "model.emission_matrix", "proposal")
-    learning = online.Learning(rate, theta=theta, fixed=fixed)
-
-    @jax.jit
-    def learn(state, values):
-        found = jax.lax.scan(online.step, state, values)[0].model
-        return jnp.array(
-            [found.transition_matrix[0, 0], found.transition_noise.matrix[0, 0], found.emission_noise.matrix[0, 0]]
-        )
-
-    proposal, found = LocallyOptimal(model), []
-    for number in range(streams):
-        key = jax.random.key(1000 + number)
-        state = online.init(model, proposal, key=key, particles=particles, learning=learning)
-        found.append(learn(state, simulate(truth, steps, key=jax.random.key(number))[1]))
-    return np.stack(found)
+@pytest.mark.ci
+@pytest.mark.parametrize("theta", ["exact", "fisher-lag-20", "filter-score"])
+def test_a_stream_finds_the_truth_unless_it_follows_the_filter_score(theta):
+    """tests/verify/test_streams.py has the whole study."""
+    worst = np.max(np.abs(standard_errors(estimates(theta, 4, 8000, rate=2e-3, particles=30))))
+    assert worst > 8 if theta == "filter-score" else worst < 5
 
 
 def _resident():

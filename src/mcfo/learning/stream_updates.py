@@ -35,7 +35,7 @@ class StreamLanes(NamedTuple):
     def of(cls, learning: Learning, sampler: SMC, modules: Modules) -> StreamLanes:
         """Return the lanes of what is learned."""
         objective = learning.objective(sampler)
-        rules: list[tuple[Rule, bool]] = [(objective.theta.rule, True)]
+        rules: list[tuple[Rule, bool]] = [] if learning.exact else [(objective.theta.rule, True)]
         if objective.phi is not None and not modules.follows and _has_numbers(modules.proposal):
             rules.append((objective.phi.rule, False))
         present, lagged = [], []

@@ -25,6 +25,7 @@ from mcfo.learning.parameters import Modules, split
 from mcfo.learning.recent_steps import RecentSteps, StepRow
 from mcfo.learning.settings import Learning
 from mcfo.learning.stream_updates import StreamLanes, lagged_gradient, row_frame, step_gradient, updated
+from mcfo.learning.tangent_filter import TangentFilter
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
@@ -42,6 +43,7 @@ class State(eqx.Module):
     """The state of a stream after a step: all that the next one needs besides the observation.
 
     - `recent`: the last steps, where a rule looks back.
+    - `tangent`: the Kalman filter with its derivatives, where the score is exact.
     - `time`: the number of steps so far.
     - `skipped`: the number of updates that were skipped because they were not finite.
     - `refused`: the number of observations that were taken as missing because they made the filter collapse.
@@ -50,6 +52,7 @@ class State(eqx.Module):
     modules: Modules
     filter: FilterState
     recent: RecentSteps | None
+    tangent: TangentFilter | None
     time: Int[Array, ""]
     key: Key
     optimizer: Any
@@ -123,15 +126,17 @@ def init(
     example = None if inputs is None else jnp.ones(inputs)  # positive, since the first may be a time difference
     dimensions = _dimensions(model, example)
     _check_local(proposal, dimensions, example)
-    optimizer, longest = None, 0
+    optimizer, tangent, longest = None, None, 0
     if learning is not None:
         learning = learning.resolved(model, proposal)
         series = _row(jnp.zeros(dimensions), jnp.ones(1, bool), example, jnp.zeros((), jnp.int32))
         learning.objective(sampler).check(model, proposal, series)
-        learned, _ = split(modules, learning.fixed)
+        learned, rest = split(modules, learning.fixed)
         if not jax.tree.leaves(learned):
             raise InputError("Nothing is left to learn: every parameter is fixed. Fix fewer of them.")
         longest = StreamLanes.of(learning, sampler, modules).longest
+        if learning.exact and jax.tree.leaves(learned.model):
+            tangent = TangentFilter.start(learned.model, rest.model, series)
         optimizer = learning.transformation().init(learned)  # pyright: ignore[reportArgumentType]
 
     def first_step(key: Key, apart: bool) -> tuple[FilterState, StepRow]:
@@ -154,6 +159,7 @@ def init(
         modules,
         empty,
         recent,
+        tangent,
         zero,
         key,
         optimizer,
@@ -208,7 +214,10 @@ def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) ->
     record = attempt.record
     log_predictive = record.log_evidence if log_predictive is None else log_predictive
     output = Output(summary.mean, summary.quantiles, record.ess, log_predictive, refused)
-    later = state if state.learning is None else _learned(state, state.learning, attempt, jnp.any(mask) & ~refused)
+    later = state
+    if state.learning is not None:
+        row = _row(values, mask & ~refused, inputs, state.time)
+        later = _learned(state, state.learning, attempt, row)
     counts = state.time + 1, state.refused + refused
     return eqx.tree_at(lambda s: (s.filter, s.time, s.refused), later, (attempt.filter, *counts)), output
 
@@ -274,9 +283,14 @@ def _unless_it_collapses(
     return last, log_predictive, refused
 
 
-def _learned(state: State, learning: Learning, attempt: _Attempt, observed: Bool[Array, ""]) -> State:
+def _learned(state: State, learning: Learning, attempt: _Attempt, row: Series) -> State:
     """Return the state after an update by the present step, and by an earlier one where a rule has a lag."""
-    gradient, recent, modules = attempt.gradient, state.recent, state.modules
+    gradient, recent, tangent, modules = attempt.gradient, state.recent, state.tangent, state.modules
+    observed = jnp.any(row.mask())
+    if tangent is not None:
+        learned, rest = split(modules, learning.fixed)
+        tangent, score = tangent.step(learned.model, rest.model, row, state.time == 0)
+        gradient = eqx.tree_at(lambda g: g.model, gradient, jax.tree.map(jnp.negative, score))
     if recent is not None:
         assert attempt.stored is not None
         assert attempt.ancestors is not None
@@ -291,9 +305,9 @@ def _learned(state: State, learning: Learning, attempt: _Attempt, observed: Bool
     wanted = observed & attempt.record.finite
     modules, optimizer, skipped = updated(modules, state.optimizer, gradient, learning, wanted)
     return eqx.tree_at(
-        lambda s: (s.modules, s.optimizer, s.recent, s.skipped),
+        lambda s: (s.modules, s.optimizer, s.recent, s.tangent, s.skipped),
         state,
-        (modules, optimizer, recent, state.skipped + skipped),
+        (modules, optimizer, recent, tangent, state.skipped + skipped),
         is_leaf=lambda leaf: leaf is None,
     )
 
