@@ -167,6 +167,41 @@ def _numbers(tree: Any) -> list[Array]:
     return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
+def apply_update(
+    optimizer: optax.GradientTransformation,
+    averaged_from: int,
+    learned: Any,
+    state: Any,
+    average: Modules,
+    outcome: Outcome,
+    step: Int[Array, ""],
+) -> tuple[Any, Any, Modules, Sums]:
+    """Return parameters, the optimizer's state and the average after an update, unless it is not finite."""
+    gradients: Any = outcome.gradients
+    changes, new_state = optimizer.update(gradients, state, learned)
+    new = optax.apply_updates(learned, changes)
+    norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
+    # The optimizer's state is checked too: an infinite moment would set every later update to zero.
+    good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
+    learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
+    share = 1.0 / jnp.maximum(step - averaged_from + 1, 1)
+    average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
+
+    def counted(value: Scalar) -> Scalar:
+        return jnp.where(good, value, 0.0)
+
+    sums = Sums(
+        updates=good.astype(outcome.loss.dtype),
+        loss=counted(outcome.loss),
+        log_evidence=counted(outcome.log_evidence),
+        steps=counted(outcome.steps),
+        ess=counted(outcome.ess),
+        norm_theta=counted(norms[0]),
+        norm_phi=counted(norms[1]),
+    )
+    return learned, state, average, sums
+
+
 def build_chunk(
     objective: Objective,
     optimizer: optax.GradientTransformation,
@@ -179,33 +214,7 @@ def build_chunk(
 
     Indices beyond that number are not used, so that the last, shorter chunk of a run needs no program of its own.
     """
-
-    def update(
-        learned: Any, state: Any, average: Modules, outcome: Outcome, step: Int[Array, ""]
-    ) -> tuple[Any, Any, Modules, Sums]:
-        gradients: Any = outcome.gradients
-        changes, new_state = optimizer.update(gradients, state, learned)
-        new = optax.apply_updates(learned, changes)
-        norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
-        # The optimizer's state is checked too: an infinite moment would set every later update to zero.
-        good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
-        learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
-        share = 1.0 / jnp.maximum(step - averaged_from + 1, 1)
-        average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
-
-        def counted(value: Scalar) -> Scalar:
-            return jnp.where(good, value, 0.0)
-
-        sums = Sums(
-            updates=good.astype(outcome.loss.dtype),
-            loss=counted(outcome.loss),
-            log_evidence=counted(outcome.log_evidence),
-            steps=counted(outcome.steps),
-            ess=counted(outcome.ess),
-            norm_theta=counted(norms[0]),
-            norm_phi=counted(norms[1]),
-        )
-        return learned, state, average, sums
+    update = partial(apply_update, optimizer, averaged_from)
 
     def chunk(
         state: State,
