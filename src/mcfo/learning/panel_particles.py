@@ -63,7 +63,9 @@ class ParticlePanel:
                 modules: Modules = eqx.combine(average, eqx.combine(fixed, static)).current()
                 series = jax.tree.map(lambda array: array[0], batch)
                 key = jax.random.fold_in(keys, _EVALUATION_TAG)
-                return SMC(particles)(modules.model, modules.proposal, series, key=key).log_evidence, modules
+                return SMC(particles)(modules.model, modules.proposal, series, key=key).log_evidence, eqx.filter(
+                    modules, eqx.is_array
+                )
 
             return jax.lax.map(lambda each: one(*each), (average, fixed, batch))
 
@@ -102,7 +104,7 @@ class ParticlePanel:
                 arrays={} if problem else {name: array[slot] for name, array in arrays.items()},
                 log_likelihood=value,
                 converged=bool(converged[slot]) and not problem,
-                rounds=self._settings.steps,
+                rounds=len(bounds) * self._settings.log_every,
                 problem=problem,
             )
 

@@ -72,9 +72,7 @@ def as_batch(series: Series, steps: int) -> Series:
     return jax.tree.map(lambda leaf: np.asarray(leaf)[None], whole.pad(steps))
 
 
-def _of_one_structure(
-    starts: list[PanelStart], unusable: list[PanelRow]
-) -> tuple[list[PanelStart], list[PanelRow]]:
+def _of_one_structure(starts: list[PanelStart], unusable: list[PanelRow]) -> tuple[list[PanelStart], list[PanelRow]]:
     """Sort out the series whose model has other shapes than that of the first."""
     if not starts:
         return starts, unusable
