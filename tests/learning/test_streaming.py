@@ -207,11 +207,11 @@ def test_an_observation_that_the_filter_cannot_explain_is_refused():
 
 
 @pytest.mark.ci
-@pytest.mark.parametrize("theta", ["exact", "fisher-lag-20", "filter-score"])
+@pytest.mark.parametrize("theta", ["exact", "filter-score"])
 def test_a_stream_finds_the_truth_unless_it_follows_the_filter_score(theta):
-    """tests/verify/test_streams.py has the whole study."""
-    worst = np.max(np.abs(standard_errors(estimates(theta, 4, 8000, rate=2e-3, particles=30))))
-    assert worst > 8 if theta == "filter-score" else worst < 5
+    """tests/verify/test_streams.py has the whole study, at a lower rate."""
+    worst = np.max(np.abs(standard_errors(estimates(theta, 8, 10_000, rate=2e-3, particles=30))))
+    assert worst > 5 if theta == "filter-score" else worst < 5
 
 
 def _resident():

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import numpy as np
 
@@ -63,13 +62,25 @@ def start_series(
 
 
 def as_batch(series: Series, steps: int) -> Series:
-    """Return a batch of one padded series that has a mask and a length, whether it needs them or not."""
-    mask = np.ascontiguousarray(np.broadcast_to(np.asarray(series.mask()), series.observations.shape))
-    observations = np.asarray(series.observations, np.float64)
-    whole = eqx.tree_at(
-        lambda s: (s.observed, s.observations), series, (mask, observations), is_leaf=lambda leaf: leaf is None
+    """Return a batch of one padded series that has a mask and a length, whether it needs them or not.
+
+    In numpy, and not by the methods of `Series`: for a short series JAX takes longer than the search.
+    """
+    values = np.asarray(series.observations, np.float64)
+    mask = True if series.observed is None else np.asarray(series.observed)
+    extra = ((0, 0), (0, steps - len(values)), (0, 0))
+
+    def padded(array: np.ndarray) -> np.ndarray:
+        return np.pad(array[None], extra)
+
+    return Series(
+        observations=padded(values),
+        observed=padded(np.broadcast_to(mask, values.shape)),
+        inputs=None if series.inputs is None else padded(np.asarray(series.inputs, np.float64)),
+        length=np.array([len(values)], np.int32),  # pyright: ignore[reportArgumentType]
+        series_id=np.array([series.series_id], np.int32),  # pyright: ignore[reportArgumentType]
+        start=np.zeros(1, np.int32),  # pyright: ignore[reportArgumentType]
     )
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], whole.pad(steps))
 
 
 def _of_one_structure(starts: list[PanelStart], unusable: list[PanelRow]) -> tuple[list[PanelStart], list[PanelRow]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import equinox as eqx
+import jax
 import numpy as np
 from jaxtyping import Float
 
@@ -37,9 +38,8 @@ def standard_units(model: LinearGaussian, location: np.ndarray, scale: np.ndarra
     The location of the data is that of the emission's offset, or else of states that stay there; a model with neither
     has no other location than zero. States are scaled by their initial standard deviations.
     """
-    model = widened(model)
     size = model.latent_size
-    scales = np.asarray(model.initial_noise.standard_deviation, np.float64)
+    scales = _standard_deviation(widened(model.initial_noise))
     if model.emission_offset is not None:
         return Units(location, scale, np.zeros(size), scales)
     rows, wanted = [np.asarray(model.emission_matrix)], [location]
@@ -55,7 +55,8 @@ def standard_units(model: LinearGaussian, location: np.ndarray, scale: np.ndarra
 
 def in_units(model: LinearGaussian, units: Units) -> LinearGaussian:
     """Return the model of x' that corresponds to the model of x; which arrays it has stays the same."""
-    model = widened(model)
+    if not all(isinstance(leaf, np.ndarray) and leaf.dtype == np.float64 for leaf in jax.tree.leaves(model)):
+        model = widened(model)
     location, scale, shift, latent_scale = units
     matrix, emission = np.asarray(model.transition_matrix), np.asarray(model.emission_matrix)
     # z' moves as z does around its own location: a' = (a + A m - m) / scale.
@@ -78,6 +79,14 @@ def in_units(model: LinearGaussian, units: Units) -> LinearGaussian:
         changed["emission_inputs"] = np.asarray(model.emission_inputs) / scale[:, None]
     names = list(changed)
     return eqx.tree_at(lambda m: [getattr(m, name) for name in names], model, [changed[name] for name in names])
+
+
+def _standard_deviation(noise: Covariance) -> np.ndarray:
+    """Return the square roots of the diagonal; in numpy, in float64."""
+    factor = np.diag(np.exp(noise.log_diagonal))
+    if noise.below is not None:
+        factor[np.tril_indices(noise.size, -1)] = noise.below
+    return np.sqrt(np.sum(factor**2, axis=-1))
 
 
 def _scaled(noise: Covariance, scale: np.ndarray) -> Covariance:
