@@ -21,7 +21,7 @@ from mcfo.inference.datasets import named_series
 from mcfo.learning.devices import build_mesh
 from mcfo.learning.many_searches import AXIS
 from mcfo.learning.named_models import build_precisely, choose_objective
-from mcfo.learning.panel_exact import exact_rows
+from mcfo.learning.panel_exact import ExactPanel
 from mcfo.learning.panel_files import KIND, PanelFolder, panel_dataset
 from mcfo.learning.panel_particles import ParticlePanel
 from mcfo.learning.panel_problems import Build, PanelRow, PanelStart, start_series
@@ -218,7 +218,7 @@ class _Learner:
         self._build, self._objective, self._settings = build, objective, settings
         devices = settings.devices or jax.local_device_count()
         self._mesh = build_mesh(devices, AXIS)
-        self._panels: dict[int, ParticlePanel] = {}
+        self._panels: dict[int, ExactPanel | ParticlePanel] = {}
 
     def __call__(self, panel: Panel, indices: np.ndarray, steps: int) -> list[PanelRow]:
         starts, unusable = start_series(panel, indices, steps, self._build)
@@ -226,13 +226,14 @@ class _Learner:
 
     def _learned(self, starts: list[PanelStart], steps: int) -> Iterator[PanelRow]:
         settings, devices = self._settings, self._mesh.size
-        most = _SLOTS["exact" if self._objective is None else "particles"]
-        slots = devices * min(most, -(-len(starts) // devices))
-        if self._objective is None:
-            more = {"lanes": LANES, "most": settings.steps, "slots": slots, "mesh": self._mesh}
-            return exact_rows(starts, fixed=settings.fixed, **more)
         if steps not in self._panels:
-            self._panels[steps] = ParticlePanel(self._objective, starts[0], settings, slots, self._mesh)
+            most = _SLOTS["exact" if self._objective is None else "particles"]
+            slots = devices * min(most, -(-len(starts) // devices))
+            if self._objective is None:
+                sizes = {"lanes": LANES, "most": settings.steps, "slots": slots}
+                self._panels[steps] = ExactPanel(settings.fixed, **sizes, mesh=self._mesh)
+            else:
+                self._panels[steps] = ParticlePanel(self._objective, starts[0], settings, slots, self._mesh)
         return self._panels[steps].rows(starts)
 
 

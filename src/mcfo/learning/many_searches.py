@@ -51,7 +51,7 @@ class Maximum(NamedTuple):
 
 
 def maximize_many(
-    problems: Sequence[Problem], starts: Float[np.ndarray, "lanes size"], *, most: int, slots: int, mesh: Mesh
+    program: Rounds, problems: Sequence[Problem], starts: Float[np.ndarray, "lanes size"], *, most: int
 ) -> Iterator[Maximum]:
     """Yield the maximum of every problem, in the order in which their searches end.
 
@@ -60,10 +60,8 @@ def maximize_many(
     - `problems`: of equal shapes; their arrays are numpy's.
     - `starts`: displacements from the learned arrays of each.
     - `most`: the largest number of rounds of one problem.
-    - `slots`: how many problems are searched at once; a multiple of the number of devices.
     """
-    waiting = iter(range(len(problems)))
-    program = _Rounds(problems[0], mesh)
+    waiting, slots = iter(range(len(problems))), program.slots
     fresh = initial_search(problems[0], starts)
     owners: list[int | None] = [None] * slots
     ages = np.zeros(slots, int)
@@ -123,10 +121,17 @@ def _losses_of_all(arrays: Any, static: Any, points: Any) -> Any:
     return jax.vmap(of_problem)(arrays, points)
 
 
-class _Rounds:
-    """The compiled rounds of all slots, each device with its share of them."""
+class Rounds:
+    """The compiled rounds of all slots, each device with its share of them.
 
-    def __init__(self, example: Problem, mesh: Mesh):
+    **Arguments:**
+
+    - `example`: a problem with the shapes of all.
+    - `slots`: how many problems are searched at once; a multiple of the number of devices.
+    """
+
+    def __init__(self, example: Problem, slots: int, mesh: Mesh):
+        self.slots = slots
         arrays, static = eqx.partition(example, eqx.is_array)
         self._treedef = jax.tree.structure(arrays)
 

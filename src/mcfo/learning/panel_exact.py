@@ -12,7 +12,7 @@ from jax.sharding import Mesh
 from jaxtyping import Float
 
 from mcfo.learning import maximum_likelihood as search
-from mcfo.learning.many_searches import Maximum, flat_parameters, maximize_many
+from mcfo.learning.many_searches import Maximum, Rounds, flat_parameters, maximize_many
 from mcfo.learning.panel_problems import PanelRow, PanelStart
 from mcfo.learning.parameters import Modules, named_arrays, split
 from mcfo.learning.standardization import Standardized, coordinate_units, standardize
@@ -28,25 +28,33 @@ class _Prepared(NamedTuple):
     standard: Standardized
 
 
-def exact_rows(
-    starts: Sequence[PanelStart], *, fixed: tuple[str, ...], lanes: int, most: int, slots: int, mesh: Mesh
-) -> Iterator[PanelRow]:
-    """Maximize the likelihood of every series, from `lanes` starts each, and yield what was found as it is found.
+class ExactPanel:
+    """The compiled searches of as many series as there are slots, and the starts of each.
 
     **Arguments:**
 
     - `fixed`: parameters that are not learned, beside those that the model fixes itself.
+    - `lanes`: starts of the search for each series.
     - `most`: the largest number of evaluations for one series.
-    - `slots`: the number of series that are searched side by side.
     """
-    prepared = _prepare(starts, fixed)
-    problems = [one.problem for one in prepared]
-    displacements = search.perturbations(problems[0].learned, lanes, 0)
-    maxima = sorted(maximize_many(problems, displacements, most=most, slots=slots, mesh=mesh), key=lambda m: m.index)
-    best = np.array([one.log_likelihood for one in maxima])
-    bounds = flat_parameters(problems, np.stack([one.point for one in maxima]), best)
-    for found, own, flat in zip(maxima, prepared, bounds, strict=True):
-        yield _row(found, own, flat)
+
+    def __init__(self, fixed: tuple[str, ...], *, lanes: int, most: int, slots: int, mesh: Mesh):
+        self._fixed, self._lanes, self._most, self._slots, self._mesh = fixed, lanes, most, slots, mesh
+        self._program: Rounds | None = None
+
+    def rows(self, starts: Sequence[PanelStart]) -> Iterator[PanelRow]:
+        """Maximize the likelihood of every series, and yield what was found."""
+        prepared = _prepare(starts, self._fixed)
+        problems = [one.problem for one in prepared]
+        if self._program is None:
+            self._program = Rounds(problems[0], self._slots, self._mesh)
+        displacements = search.perturbations(problems[0].learned, self._lanes, 0)
+        maxima = maximize_many(self._program, problems, displacements, most=self._most)
+        maxima = sorted(maxima, key=lambda one: one.index)
+        best = np.array([one.log_likelihood for one in maxima])
+        bounds = flat_parameters(problems, np.stack([one.point for one in maxima]), best)
+        for found, own, flat in zip(maxima, prepared, bounds, strict=True):
+            yield _row(found, own, flat)
 
 
 def _prepare(starts: Sequence[PanelStart], fixed: tuple[str, ...]) -> list[_Prepared]:
