@@ -90,6 +90,7 @@ INNER = {
         "fit_each",
         "fit",
         "saved_runs",
+        "saved_each",
         "recent_steps",
         "tangent_filter",
         "stream_updates",

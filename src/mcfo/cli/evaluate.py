@@ -17,6 +17,7 @@ from mcfo.cli.options import (
     writing,
     written,
 )
+from mcfo.errors import InputError
 from mcfo.files import nested
 
 _forecasts = opt.panel("Forecasts, with --rolling")
@@ -90,7 +91,10 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
 
     from mcfo.inference.evaluation import evaluate as compute
     from mcfo.inference.evaluation import usual_repeats
+    from mcfo.learning.saved_each import SavedEach
 
+    if isinstance(applied.saved, SavedEach):
+        raise InputError(f"{applied.run} has a model for each series. Score their forecasts: add --rolling.")
     console, series_list, results = Console(stderr=as_json), applied.table.series_list, []
     with (
         console.status(f"Filtering {len(series_list)} series"),
@@ -118,14 +122,20 @@ def _score_forecasts(
     from rich.console import Console
 
     from mcfo.inference.rolling_evaluation import evaluate_rolling as compute
+    from mcfo.learning.saved_each import SavedEach
 
     console, table, results = Console(stderr=as_json), applied.table, {}
     with (
         console.status(f"Forecasting {len(table.series_list)} series"),
         refusing(f"The model in {applied.run} cannot forecast {applied.data}"),
     ):
-        for one in applied.saved.seeds:
-            results[one.seed] = compute(one.model, one.proposal, table.series_list, key=jax.random.key(seed), **sizes)
+        if isinstance(applied.saved, SavedEach):
+            own = applied.saved.evaluate_rolling(applied.chosen, key=jax.random.key(seed), **sizes)
+            results[applied.saved.seed] = own
+        else:
+            for one in applied.saved.seeds:
+                both = one.model, one.proposal
+                results[one.seed] = compute(*both, table.series_list, key=jax.random.key(seed), **sizes)
     first = next(iter(results.values()))
     about = {"horizon": sizes["horizon"], "from": sizes["first"], "origins": sizes["origins"], "seed": seed}
     about |= {"exact": first.exact, "season": sizes["season"]}

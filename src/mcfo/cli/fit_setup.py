@@ -87,10 +87,10 @@ def initial(
         name = "mcfo"
     if name not in (None, "exact"):
         chosen = _build_objective(name, particles or 100, rules, more)
-        return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+        return build_start(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
     # In float64: what is fixed is not rounded in an exact fit.
     with jax.enable_x64(True):
-        start = widened(_build(model, proposal, own, options, table, bootstrap=False))
+        start = widened(build_start(model, proposal, own, options, table, bootstrap=False))
     if is_exact(start.model):
         if more or particles is not None:
             raise InputError(
@@ -104,7 +104,7 @@ def initial(
             "particles: --objective mcfo."
         )
     chosen = _build_objective("mcfo", 100, rules, more)
-    return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+    return build_start(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
 
 
 def defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
@@ -116,7 +116,9 @@ def defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
     return dict(entry(model).rules), entry(model).rates
 
 
-def _build(model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, *, bootstrap: bool) -> Any:
+def build_start(
+    model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, *, bootstrap: bool
+) -> Any:
     """Model, proposal and what is fixed by default; with `bootstrap`, the prior as proposal unless one is given."""
     from mcfo.catalogue.from_data import require_steps
     from mcfo.catalogue.registry import build

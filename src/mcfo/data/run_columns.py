@@ -172,7 +172,8 @@ def read_for_run(
     By default with the columns and inputs that it learned from, and with the time between rows if it reads that. The
     arguments are those of [`read_series`][].
     """
-    return Inputs.of(read_run(Path(folder), metrics=False)).read(path, values=values, series=series, time=time)
+    record = read_run(Path(folder), metrics=False, kinds=("fit", EACH))
+    return Inputs.of(record).read(path, values=values, series=series, time=time)
 
 
 def timed(table: Table, irregular: str, model: str, *, able: bool) -> tuple[Table, str]:

@@ -15,6 +15,7 @@ from mcfo import exact
 from mcfo.catalogue.from_data import Start
 from mcfo.catalogue.registry import build
 from mcfo.data.panels import Panel
+from mcfo.data.run_record import EACH
 from mcfo.data.tables import table_of
 from mcfo.errors import InputError
 from mcfo.inference.datasets import named_series
@@ -22,7 +23,7 @@ from mcfo.learning.devices import build_mesh
 from mcfo.learning.many_searches import AXIS
 from mcfo.learning.named_models import build_precisely, choose_objective
 from mcfo.learning.panel_exact import ExactPanel
-from mcfo.learning.panel_files import KIND, PanelFolder, panel_dataset
+from mcfo.learning.panel_files import PanelFolder, panel_dataset
 from mcfo.learning.panel_particles import ParticlePanel
 from mcfo.learning.panel_problems import Build, PanelRow, PanelStart, start_series
 from mcfo.learning.parameters import describe
@@ -260,7 +261,7 @@ def _config(
     for part in (panel.starts, *(() if panel.inputs is None else (panel.inputs,))):
         digest.update(np.ascontiguousarray(part).tobytes())
     return {
-        "kind": KIND,
+        "kind": EACH,
         "command": about.get("command"),
         "model": {**about.get("model", {}), "fields": describe(first.model, values=False)},
         "proposal": {
@@ -269,7 +270,7 @@ def _config(
             "class": type(first.proposal).__name__,
             "fields": describe(first.proposal, values=False),
         },
-        "objective": None if objective is None else describe(objective),
+        "objective": {"name": "exact"} if objective is None else describe(objective),
         "data": {
             "file": about.get("data"),
             "series": len(panel.names),

@@ -19,8 +19,6 @@ from mcfo.learning.run_folder import differences
 if TYPE_CHECKING:
     import xarray
 
-KIND = "fit-each"
-"""The kind of such a run in config.json."""
 RESULT = "each.nc"
 """The file with what every series learned."""
 _NUMBERS = ("log_likelihood", "converged", "rounds", "gradient_norm", "at_bounds", "problem")
