@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,17 +23,46 @@ WORST = 0.05
 """Nats by which a maximum may be below that of statsmodels."""
 
 
+class Watch:
+    """Measures time and CPU time, of this process and of those that it has waited for."""
+
+    def __init__(self):
+        self.began = time.perf_counter(), _cpu()
+
+    def each(self, count: int) -> Times:
+        return Times((time.perf_counter() - self.began[0]) / count, (_cpu() - self.began[1]) / count)
+
+
+class Times(NamedTuple):
+    """Seconds, which are those of an idle machine only on an idle machine, and seconds of CPU."""
+
+    seconds: float
+    cpu: float
+
+    def __str__(self) -> str:
+        return f"{1e3 * self.seconds:.2f} ms ({1e3 * self.cpu:.2f} of CPU)"
+
+    def ratio(self, other: Times) -> str:
+        return f"{self.seconds / other.seconds:.1f} times as long ({self.cpu / other.cpu:.1f} times the CPU)"
+
+
+def _cpu() -> float:
+    both = resource.getrusage(resource.RUSAGE_SELF), resource.getrusage(resource.RUSAGE_CHILDREN)
+    return sum(one.ru_utime + one.ru_stime for one in both)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--series", type=int)
     parser.add_argument("--compared", type=int, help="series that are also learned one by one")
     parser.add_argument("--particles", action="store_true")
+    parser.add_argument("--steps", type=int, default=2000, help="updates by particles")
     parser.add_argument("--panel", type=Path, help="write the panel into this Parquet file, and nothing else")
     options = parser.parse_args()
     if options.panel is not None:
         write_panel(options.panel, autoregressions(options.series or 100_000))
     elif options.particles:
-        by_particles(options.series or 1000, options.compared or 2)
+        by_particles(options.series or 1000, options.compared or 2, options.steps)
     else:
         exactly(options.series or 5000, options.compared or 200)
 
@@ -77,19 +107,18 @@ def exactly(count: int, compared: int) -> None:
     mcfo.use_every_core()
     values = autoregressions(count)
     panel = panel_of(values)
-    began = time.perf_counter()
+    watch = Watch()
     fitted = mcfo.fit_each("linear-gaussian", panel, steps=500)
-    ours = (time.perf_counter() - began) / count
+    ours = watch.each(count)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"fit_each: {count} series, {1e3 * ours:.2f} ms each, {memory:.0f} MiB at most, {len(fitted.not_converged)}")
-    print(f"extrapolated to 100 000 series: {ours * 1e5 / 60:.1f} minutes")
-    began, gaps = time.perf_counter(), []
+    print(f"fit_each: {count} series, {ours} each, {memory:.0f} MiB at most, {len(fitted.not_converged)} not converged")
+    print(f"extrapolated to 100 000 series: {ours.seconds * 1e5 / 60:.1f} minutes ({ours.cpu * 1e5 / 60:.1f} of CPU)")
+    watch, gaps = Watch(), []
     for index in range(compared):
         one = fitted.dataset.isel(series=index)
         gaps.append(float(one["log_likelihood"]) - statsmodels_maximum(values[index], one))
-    theirs = (time.perf_counter() - began) / compared
-    gaps = np.array(gaps)
-    print(f"statsmodels: {compared} series, {1e3 * theirs:.1f} ms each: {theirs / ours:.1f} times as long")
+    theirs, gaps = watch.each(compared), np.array(gaps)
+    print(f"statsmodels: {compared} series, {theirs} each: {theirs.ratio(ours)}")
     print(
         f"maxima: {np.sum(np.abs(gaps) < WORST)} of {compared} within {WORST} nats, {np.sum(gaps < -WORST)} below "
         f"statsmodels', {np.sum(gaps > WORST)} above; from {gaps.min():.4f} to {gaps.max():.4f}"
@@ -101,7 +130,7 @@ def statsmodels_maximum(values: np.ndarray, learned) -> float:
     from statsmodels.tsa.statespace.mlemodel import MLEModel
 
     mean, variance = float(values.mean()), float(values.var())
-    initial = float(learned["model.initial_mean"]), float(np.exp(2 * learned["model.initial_noise.log_diagonal"]))
+    initial = learned["model.initial_mean"].values, np.exp(2 * learned["model.initial_noise.log_diagonal"].values)
 
     class NoisyAutoregression(MLEModel):
         param_names = ("persistence", "offset", "scale", "noise")
@@ -110,7 +139,7 @@ def statsmodels_maximum(values: np.ndarray, learned) -> float:
         def __init__(self, endog):
             super().__init__(endog, k_states=1, k_posdef=1)
             self["design"], self["selection"] = np.eye(1), np.eye(1)
-            self.initialize_known(np.array([initial[0]]), np.array([[initial[1]]]))
+            self.initialize_known(initial[0], initial[1].reshape(1, 1))
 
         def update(self, params, **kwargs):
             params = super().update(params, **kwargs)
@@ -122,7 +151,7 @@ def statsmodels_maximum(values: np.ndarray, learned) -> float:
     return float(NoisyAutoregression(values).fit(disp=False, maxiter=200, cov_type="none").llf)
 
 
-def by_particles(count: int, compared: int) -> None:
+def by_particles(count: int, compared: int, steps: int) -> None:
     import mcfo
 
     mcfo.use_every_core()
@@ -140,10 +169,10 @@ def by_particles(count: int, compared: int) -> None:
             data, out = Path(folder) / f"{index}.csv", Path(folder) / str(index)
             data.write_text("value\n" + "\n".join(map(repr, values[index].tolist())) + "\n")
             words = [sys.executable, "-m", "mcfo", "fit", "stochastic-volatility", "--data", data, "--out", out]
-            began = time.perf_counter()
-            subprocess.run([*map(str, words), "--no-checks"], check=True, capture_output=True)
-            seconds.append(time.perf_counter() - began)
-    print(f"mcfo fit: {', '.join(f'{one:.1f}' for one in seconds)} s; {np.mean(seconds) / ours:.1f} times as long")
+            words += ["--no-checks", "--steps", steps]
+            subprocess.run([*map(str, words)], check=True, capture_output=True)
+    theirs = watch.each(compared)
+    print(f"mcfo fit: {compared} series, {theirs} each: {theirs.ratio(ours)}")
 
 
 def panel_of(values: np.ndarray):

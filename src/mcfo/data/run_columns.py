@@ -12,7 +12,7 @@ from mcfo.data.calendar import Calendar
 from mcfo.data.column_layout import DefaultColumns
 from mcfo.data.frame_forms import FrameForm, local_times
 from mcfo.data.frequencies import Frequency
-from mcfo.data.run_record import RunRecord, number, read_run, text
+from mcfo.data.run_record import EACH, RunRecord, number, read_run, text
 from mcfo.data.tables import Table, read_series
 from mcfo.errors import InputError, nearest
 from mcfo.files import nested

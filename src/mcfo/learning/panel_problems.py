@@ -68,19 +68,19 @@ def as_batch(series: Series, steps: int) -> Series:
     """
     values = np.asarray(series.observations, np.float64)
     mask = True if series.observed is None else np.asarray(series.observed)
-    extra = ((0, 0), (0, steps - len(values)), (0, 0))
 
     def padded(array: np.ndarray) -> np.ndarray:
-        return np.pad(array[None], extra)
+        return np.pad(array, ((0, steps - len(values)), (0, 0)))
 
-    return Series(
+    whole = Series(
         observations=padded(values),
         observed=padded(np.broadcast_to(mask, values.shape)),
         inputs=None if series.inputs is None else padded(np.asarray(series.inputs, np.float64)),
-        length=np.array([len(values)], np.int32),  # pyright: ignore[reportArgumentType]
-        series_id=np.array([series.series_id], np.int32),  # pyright: ignore[reportArgumentType]
-        start=np.zeros(1, np.int32),  # pyright: ignore[reportArgumentType]
+        length=np.asarray(len(values), np.int32),  # pyright: ignore[reportArgumentType]
+        series_id=series.series_id,
+        start=series.start,
     )
+    return jax.tree.map(lambda leaf: np.asarray(leaf)[None], whole)
 
 
 def _of_one_structure(starts: list[PanelStart], unusable: list[PanelRow]) -> tuple[list[PanelStart], list[PanelRow]]:
