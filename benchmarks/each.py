@@ -156,14 +156,11 @@ def by_particles(count: int, compared: int, steps: int) -> None:
 
     mcfo.use_every_core()
     values = volatilities(count)
-    began = time.perf_counter()
-    fitted = mcfo.fit_each("stochastic-volatility", panel_of(values))
-    ours = (time.perf_counter() - began) / count
-    unusable = len(fitted.unusable)
-    print(
-        f"fit_each: {count} series, {ours:.2f} s each, {len(fitted.not_converged)} not converged, {unusable} unusable"
-    )
-    seconds = []
+    watch = Watch()
+    fitted = mcfo.fit_each("stochastic-volatility", panel_of(values), steps=steps)
+    ours = watch.each(count)
+    print(f"fit_each: {count} series, {ours} each, {len(fitted.not_converged)} not converged")
+    watch = Watch()
     with tempfile.TemporaryDirectory() as folder:
         for index in range(compared):
             data, out = Path(folder) / f"{index}.csv", Path(folder) / str(index)
