@@ -42,7 +42,7 @@ def learn_each(
     from mcfo.data.panels import read_panel
     from mcfo.data.tables import Table
     from mcfo.errors import InputError
-    from mcfo.learning.fit_each import fit_panel
+    from mcfo.learning.fit_each import fit_panel, tried_first
     from mcfo.learning.settings import Settings
     from mcfo.precision import widened
 
@@ -54,18 +54,18 @@ def learn_each(
     def table_of(series_list: list[Any]) -> Table:
         return Table(series_list, [str(index) for index in range(len(series_list))], panel.columns, unit=panel.unit)
 
-    example = []
-    for index in range(len(panel.names)):
+    problems, objective, found = [], None, False
+    for index in tried_first(panel):
         try:
-            example = [panel.series(index)]
-            options = with_suggestions(options, table_of(example))
-            _, objective = initial(model, proposal, own, options, table_of(example), asked)
+            example = table_of([panel.series(index)])
+            options = with_suggestions(options, example)
+            _, objective = initial(model, proposal, own, options, example, asked)
+            found = True
             break
         except InputError as error:
-            if index == len(panel.names) - 1 or not example:
-                raise InputError(f"{data}, series {panel.names[index]}: {error}") from error
-    else:
-        raise InputError(f"{data} has no series. Check the file.")
+            problems.append(str(error))
+    if not found:
+        raise InputError(f"No series of {data} can be learned. The first, {panel.names[0]}: {problems[0]}")
     bootstrap = objective is not None and objective.prior_proposal
 
     def build(series: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from mcfo import exact
 from mcfo.catalogue.from_data import Start
-from mcfo.catalogue.registry import build
+from mcfo.catalogue.registry import build, entry
 from mcfo.data.panels import Panel
 from mcfo.data.run_record import EACH
 from mcfo.data.tables import table_of
@@ -117,6 +117,7 @@ def fit_each(
     """
     keywords = dict(settings)
     if isinstance(model, str):
+        entry(model)
         data = proposal if data is None else data
         own = {name: keywords.pop(name) for name in list(keywords) if name not in Settings.__dataclass_fields__}
         panel = as_panel(data)
@@ -241,12 +242,17 @@ class _Learner:
 def _first_start(panel: Panel, build: Build) -> Start:
     """Return the start of the first series that has one."""
     problems = []
-    for index in range(len(panel.names)):
+    for index in tried_first(panel):
         starts, unusable = start_series(panel, np.array([index]), int(panel.lengths[index]), build)
         if starts:
             return starts[0].start
         problems.append(unusable[0].problem)
     raise InputError(f"No series can be learned. The first, {panel.names[0]}: {problems[0]}")
+
+
+def tried_first(panel: Panel) -> list[int]:
+    """Return up to 200 series, evenly spread: if none of them can be learned, the model or its options are wrong."""
+    return sorted({*map(int, np.linspace(0, len(panel.names) - 1, 200))})
 
 
 def _config(
