@@ -107,11 +107,21 @@ def exactly(count: int, compared: int) -> None:
     mcfo.use_every_core()
     values = autoregressions(count)
     panel = panel_of(values)
-    watch = Watch()
-    fitted = mcfo.fit_each("linear-gaussian", panel, steps=500)
-    ours = watch.each(count)
+    chunk, later = min(2000, count // 2), []
+
+    def listen(done: int, total: int) -> None:
+        # The first chunk compiles, which a large panel does not notice.
+        if not later:
+            later.append((Watch(), done))
+
+    fitted = mcfo.fit_each("linear-gaussian", panel, steps=500, chunk=chunk, listener=listen)
+    watch, before = later[0]
+    ours = watch.each(count - before)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"fit_each: {count} series, {ours} each, {memory:.0f} MiB at most, {len(fitted.not_converged)} not converged")
+    print(
+        f"fit_each: {count} series, {ours} each, {memory:.0f} MiB at most, {len(fitted.not_converged)} not converged, "
+        f"{fitted.seconds:.0f} s with compiling"
+    )
     print(f"extrapolated to 100 000 series: {ours.seconds * 1e5 / 60:.1f} minutes ({ours.cpu * 1e5 / 60:.1f} of CPU)")
     watch, gaps = Watch(), []
     for index in range(compared):
@@ -119,13 +129,18 @@ def exactly(count: int, compared: int) -> None:
         gaps.append(float(one["log_likelihood"]) - statsmodels_maximum(values[index], one))
     theirs, gaps = watch.each(compared), np.array(gaps)
     print(f"statsmodels: {compared} series, {theirs} each: {theirs.ratio(ours)}")
+    # It has one start, and may end at a lower maximum than another one leads to.
+    higher = [index for index in range(compared) if gaps[index] > WORST]
+    for index in higher:
+        one = fitted.dataset.isel(series=index)
+        gaps[index] = float(one["log_likelihood"]) - statsmodels_maximum(values[index], one, from_learned=True)
     print(
-        f"maxima: {np.sum(np.abs(gaps) < WORST)} of {compared} within {WORST} nats, {np.sum(gaps < -WORST)} below "
-        f"statsmodels', {np.sum(gaps > WORST)} above; from {gaps.min():.4f} to {gaps.max():.4f}"
+        f"maxima: {np.sum(np.abs(gaps) < WORST)} of {compared} within {WORST} nats of statsmodels', {len(higher)} of "
+        f"them only where it starts at what fit_each found; from {gaps.min():.4f} to {gaps.max():.4f}"
     )
 
 
-def statsmodels_maximum(values: np.ndarray, learned) -> float:
+def statsmodels_maximum(values: np.ndarray, learned, *, from_learned: bool = False) -> float:
     """The largest log-likelihood that statsmodels finds for the same model: initial state and loading as given."""
     from statsmodels.tsa.statespace.mlemodel import MLEModel
 
@@ -148,7 +163,9 @@ def statsmodels_maximum(values: np.ndarray, learned) -> float:
             self["state_cov"] = np.exp(2 * params[2]).reshape(1, 1)
             self["obs_cov"] = np.exp(2 * params[3]).reshape(1, 1)
 
-    return float(NoisyAutoregression(values).fit(disp=False, maxiter=200, cov_type="none").llf)
+    names = "transition_matrix", "transition_offset", "transition_noise.log_diagonal", "emission_noise.log_diagonal"
+    start = np.concatenate([learned[f"model.{name}"].values.ravel() for name in names]) if from_learned else None
+    return float(NoisyAutoregression(values).fit(start, disp=False, maxiter=200, cov_type="none").llf)
 
 
 def by_particles(count: int, compared: int, steps: int) -> None:
