@@ -1,4 +1,9 @@
-"""Learning by particles for each series of a panel, side by side."""
+"""Learning by particles for each series of a panel, side by side.
+
+Updates are run in blocks. A series has converged when the mean bound of a block is no longer better than that of the
+block before by more than two standard errors; what it learned is the average over its last block, and its slot is given
+to the next series.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +21,17 @@ from mcfo.learning.many_searches import AXIS
 from mcfo.learning.panel_problems import PanelRow, PanelStart
 from mcfo.learning.parameters import Modules, named_arrays, split
 from mcfo.learning.settings import Settings
-from mcfo.learning.step import COMPILER_OPTIONS, Sums, apply_update, bound_and_gradients
+from mcfo.learning.step import COMPILER_OPTIONS, apply_update, bound_and_gradients
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
 from mcfo.smc.filter import SMC
 
 _EVALUATION_TAG = 0x70616E65
 """Separates the random numbers of the last evaluation from those of the updates."""
+_BLOCKS = 10
+"""Blocks in the largest number of updates."""
+_FEWEST = 3
+"""Blocks of a series before its convergence is judged."""
 
 
 class ParticlePanel:
@@ -40,93 +49,110 @@ class ParticlePanel:
         self._optimizer: Any = settings.transformation()
         static = eqx.partition(split(modules, self._fixed)[1], eqx.is_array)[1]
         particles = settings.evaluation_particles or 1000
-        update = partial(apply_update, self._optimizer, settings.averaged_from)
+        self._block = max(1, settings.steps // _BLOCKS)
         keys = jax.random.key(settings.seeds[0])
 
-        def of_series(state: Any, fixed: Any, batch: Series, step: Any) -> tuple[Any, Sums]:
-            learned, optimizer, average = state
+        def of_series(state: Any, fixed: Any, batch: Series, first: Any) -> tuple[Any, Any]:
             rest: Modules = eqx.combine(fixed, static)
-            key = jax.random.fold_in(keys, step)
-            outcome = bound_and_gradients(objective, learned, rest, batch, key=key)
-            *state, sums = update(learned, optimizer, average, outcome, step)
-            return tuple(state), sums
+            update = partial(apply_update, self._optimizer, first)
 
-        def updates(state: Any, fixed: Any, batch: Series, first: Any) -> tuple[Any, Sums]:
-            def body(state: Any, step: Any) -> tuple[Any, Sums]:
-                return jax.vmap(of_series, in_axes=(0, 0, 0, None))(state, fixed, batch, step)
+            def body(state: Any, step: Any) -> tuple[Any, Any]:
+                learned, optimizer, average = state
+                key = jax.random.fold_in(keys, step)
+                outcome = bound_and_gradients(objective, learned, rest, batch, key=key)
+                *state, sums = update(learned, optimizer, average, outcome, step)
+                return tuple(state), jnp.where(sums.updates > 0, sums.log_evidence, jnp.nan)
 
-            state, sums = jax.lax.scan(body, state, first + jnp.arange(settings.log_every))
-            return state, jax.tree.map(lambda array: jnp.sum(array, axis=0), sums)
+            return jax.lax.scan(body, state, first + jnp.arange(self._block))
 
         def evaluate(average: Any, fixed: Any, batch: Series) -> Any:
             def one(average: Any, fixed: Any, batch: Series) -> Any:
                 modules: Modules = eqx.combine(average, eqx.combine(fixed, static)).current()
                 series = jax.tree.map(lambda array: array[0], batch)
                 key = jax.random.fold_in(keys, _EVALUATION_TAG)
-                return SMC(particles)(modules.model, modules.proposal, series, key=key).log_evidence, eqx.filter(
-                    modules, eqx.is_array
-                )
+                run = SMC(particles)(modules.model, modules.proposal, series, key=key)
+                return run.log_evidence, eqx.filter(modules, eqx.is_array)
 
             return jax.lax.map(lambda each: one(*each), (average, fixed, batch))
 
-        self._updates = _shared(updates, mesh, 3, 1)
-        self._evaluate = _shared(evaluate, mesh, 3, 0)
+        self._updates = _shared(jax.vmap(of_series), mesh)
+        self._evaluate = _shared(evaluate, mesh)
 
     def rows(self, starts: Sequence[PanelStart]) -> Iterator[PanelRow]:
         """Learn the series, as many as there are slots at once, and yield what was found."""
-        for first in range(0, len(starts), self.slots):
-            yield from self._rows(list(starts[first : first + self.slots]))
+        waiting = iter(starts)
+        first = self._placed(starts[0])
+        # Slots that nobody needs repeat a series.
+        slots: list[Any] = [np.repeat(leaf[None], self.slots, axis=0) for leaf in jax.tree.leaves(first)]
+        owners: list[PanelStart | None] = [None] * self.slots
+        bounds: list[list[np.ndarray]] = [[] for _ in owners]
+        while True:
+            for slot, owner in enumerate(owners):
+                if owner is None and (one := next(waiting, None)) is not None:
+                    owners[slot], bounds[slot] = one, []
+                    for stacked, leaf in zip(slots, jax.tree.leaves(self._placed(one)), strict=True):
+                        stacked[slot] = leaf
+            if all(owner is None for owner in owners):
+                return
+            state, fixed, batch = jax.tree.unflatten(jax.tree.structure(first), slots)
+            before = np.array([len(own) * self._block for own in bounds], np.int32)
+            state, values = jax.tree.map(np.array, self._updates(state, fixed, batch, before))
+            for slot, own in enumerate(bounds):
+                own.append(values[slot])
+            ended = [slot for slot, owner in enumerate(owners) if owner is not None and _has_ended(bounds[slot])]
+            slots = jax.tree.leaves((state, fixed, batch))
+            if not ended:
+                continue
+            found = jax.tree.map(np.asarray, self._evaluate(state[2], fixed, batch))
+            for slot in ended:
+                owner = owners[slot]
+                assert owner is not None
+                yield self._row(owner, slot, *found, bounds[slot])
+                owners[slot] = None
 
     def _modules(self, one: PanelStart) -> Modules:
         return Modules.learned_by(one.start.model, one.start.proposal, self._fixed)
 
-    def _rows(self, starts: list[PanelStart]) -> Iterator[PanelRow]:
-        # A program has one number of slots: those that are left over repeat the last series.
-        filled = starts + [starts[-1]] * (self.slots - len(starts))
-        parts = [split(self._modules(one), self._fixed) for one in filled]
-        learned = _stacked([part[0] for part in parts])
-        fixed = _stacked([eqx.filter(part[1], eqx.is_array) for part in parts])
-        batch = _stacked([one.batch for one in filled])
-        state = (learned, jax.vmap(self._optimizer.init)(learned), learned)
-        bounds = []
-        for step in range(0, self._settings.steps, self._settings.log_every):
-            state, sums = self._updates(state, fixed, batch, np.int32(step))
-            with np.errstate(invalid="ignore", divide="ignore"):
-                bounds.append(np.asarray(sums.log_evidence) / np.asarray(sums.updates))
-        log_likelihoods, modules = self._evaluate(state[2], fixed, batch)
-        arrays = {name: np.asarray(array) for name, array in named_arrays(modules).items()}
-        converged = _has_settled(np.array(bounds))
-        for slot, one in enumerate(starts):
-            value = float(log_likelihoods[slot])
-            problem = "" if np.isfinite(value) else "The filter lost the series with what it learned."
-            yield PanelRow(
-                index=one.index,
-                arrays={} if problem else {name: array[slot] for name, array in arrays.items()},
-                log_likelihood=value,
-                converged=bool(converged[slot]) and not problem,
-                rounds=len(bounds) * self._settings.log_every,
-                problem=problem,
-            )
+    def _placed(self, one: PanelStart) -> Any:
+        """Return the state of a series before its first update, what is fixed of it, and its data; in numpy."""
+        learned, rest = split(self._modules(one), self._fixed)
+        state = learned, self._optimizer.init(learned), learned
+        arrays = state, eqx.filter(rest, eqx.is_array), one.batch
+        return jax.tree.map(np.asarray, arrays)
+
+    def _row(
+        self, owner: PanelStart, slot: int, log_likelihoods: Any, modules: Any, bounds: list[np.ndarray]
+    ) -> PanelRow:
+        value = float(log_likelihoods[slot])
+        problem = "" if np.isfinite(value) else "The filter lost the series with what it learned."
+        arrays = {name: np.asarray(array)[slot] for name, array in named_arrays(modules).items()}
+        return PanelRow(
+            index=owner.index,
+            arrays={} if problem else arrays,
+            log_likelihood=value,
+            converged=_has_settled(bounds) and not problem,
+            rounds=len(bounds) * self._block,
+            problem=problem,
+        )
 
 
-def _has_settled(bounds: np.ndarray) -> np.ndarray:
-    """Whether the mean bound of the last fifth of the updates is that of the fifth before, within three standard
-    errors; not where an update was skipped in every line of either."""
-    lines = max(2, len(bounds) // 5)
-    before, last = bounds[-2 * lines : -lines], bounds[-lines:]
-    if len(before) < 2:
-        return np.zeros(bounds.shape[1], bool)
-    error = np.sqrt((before.var(axis=0, ddof=1) + last.var(axis=0, ddof=1)) / lines)
-    return np.abs(last.mean(axis=0) - before.mean(axis=0)) <= 3 * error
+def _has_ended(bounds: list[np.ndarray]) -> bool:
+    return len(bounds) >= _BLOCKS or _has_settled(bounds)
 
 
-def _stacked(trees: list[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *trees)
+def _has_settled(bounds: list[np.ndarray]) -> bool:
+    """Whether the last block is not better than the one before by more than two standard errors; never where an update
+    of either was not finite."""
+    if len(bounds) < _FEWEST:
+        return False
+    before, last = bounds[-2:]
+    error = np.sqrt((before.var() + last.var()) / len(last))
+    return bool(last.mean() - before.mean() <= 2 * error)
 
 
-def _shared(function: Any, mesh: Mesh, shared: int, whole: int) -> Any:
-    """Compile a function for the devices of a mesh; its first arguments and all results are shared over the series."""
+def _shared(function: Any, mesh: Mesh) -> Any:
+    """Compile a function for the devices of a mesh, which share the series of all its arguments and results."""
     if mesh.size > 1:
-        specs = (PartitionSpec(AXIS),) * shared + (PartitionSpec(),) * whole
-        function = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=PartitionSpec(AXIS), check_vma=False)
+        spec = PartitionSpec(AXIS)
+        function = jax.shard_map(function, mesh=mesh, in_specs=spec, out_specs=spec, check_vma=False)
     return jax.jit(function, compiler_options=COMPILER_OPTIONS)
