@@ -169,7 +169,7 @@ def _numbers(tree: Any) -> list[Array]:
 
 def apply_update(
     optimizer: optax.GradientTransformation,
-    averaged_from: int,
+    averaged_from: int | Int[Array, ""],
     learned: Any,
     state: Any,
     average: Modules,
