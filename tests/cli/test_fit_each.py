@@ -46,7 +46,8 @@ def test_each_series_is_learned_and_forecast(panel, tmp_path):
     assert "Left out, because they were not learned: b" in result.output
     result = run("evaluate", out, "--data", panel, "--rolling", "--from", 20, "--json")
     assert json.loads(result.stdout)["seeds"][0]["series"] == 2
-    assert run("smooth", out, "--data", panel, "--only", "a").exit_code == 0
+    smoothed = run("smooth", out, "--data", panel, "--only", "a", "--out", tmp_path / "s.csv")
+    assert smoothed.exit_code == 0, smoothed.output
     assert refused(run("evaluate", out, "--data", panel), "add --rolling")
     assert refused(run("report", out), 'has kind "fit-each"')
     assert refused(run("forecast", out, "--data", panel, "--only", "b"), "learned none of these series")
