@@ -50,7 +50,10 @@ def test_each_series_is_learned_and_forecast(panel, tmp_path):
     assert smoothed.exit_code == 0, smoothed.output
     assert refused(run("evaluate", out, "--data", panel), "add --rolling")
     assert refused(run("report", out), 'has kind "fit-each"')
-    assert refused(run("forecast", out, "--data", panel, "--only", "b"), "learned none of these series")
+    assert refused(
+        run("forecast", out, "--data", panel, "--only", "b", "--out", tmp_path / "g.csv"),
+        "learned none of these series",
+    )
 
 
 def test_options_about_one_model_are_refused(panel, tmp_path):
