@@ -72,6 +72,10 @@ def evaluate(
             fail(f"{flag} is about forecasts. Add --rolling, or leave it out.")
     check_new_file(plot, "--plot", (".png",))
     with messages():
+        from mcfo.learning.saved_each import is_each
+
+        if not rolling and is_each(run):
+            raise InputError(f"{run} has a model for each series. Score their forecasts: add --rolling.")
         applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
         if rolling:
             sizes = {"horizon": horizon or 1, "first": first or 1, "origins": origins, "draws": draws or 1000}
@@ -91,10 +95,7 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
 
     from mcfo.inference.evaluation import evaluate as compute
     from mcfo.inference.evaluation import usual_repeats
-    from mcfo.learning.saved_each import SavedEach
 
-    if isinstance(applied.saved, SavedEach):
-        raise InputError(f"{applied.run} has a model for each series. Score their forecasts: add --rolling.")
     console, series_list, results = Console(stderr=as_json), applied.table.series_list, []
     with (
         console.status(f"Filtering {len(series_list)} series"),
