@@ -40,13 +40,14 @@ class Smoothed(eqx.Module):
     """Summaries of p(z_t | x_1:T) and of the predictive distribution of x_t given x_1:T; the record of the filter.
 
     `observed` is about a new observation where x_t was observed. Where it is missing, it is about the missing value
-    itself, given also the observed dimensions of the same step.
+    itself, given also the observed dimensions of the same step. `components` are those of a structural model.
     """
 
     latent: Summary
     observed: Summary
     record: Record
     draws: Draws | None
+    components: Summary | None = None
 
 
 def smooth_series(
@@ -86,13 +87,14 @@ def smooth_series(
 
 
 class _Paths(NamedTuple):
-    """Equally weighted paths with a leading time axis: states as the model summarizes them, observations, and the
-    emissions' means if they exist."""
+    """Equally weighted paths with a leading time axis: states as the model summarizes them, observations, the
+    emissions' means if they exist, and the components if the model has any."""
 
     latents: Float[Array, "steps paths latent"]
     observations: Shaped[Array, "steps paths dimensions"]
     means: Float[Array, "steps paths dimensions"] | None
     record: Record
+    components: Float[Array, "steps paths components"] | None = None
 
 
 @eqx.filter_jit
@@ -107,7 +109,9 @@ def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> S
     if draws:
         # The paths are independent, so that the first ones are as good as any.
         saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
-    return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, saved)
+    components = None if paths.components is None else summary(paths.components, None)
+    observed = summary(paths.observations, paths.means)
+    return Smoothed(summary(paths.latents, None), observed, paths.record, saved, components)
 
 
 def _summaries(model: Model, latents: Shaped[Array, "steps paths *latent"]) -> Float[Array, "steps paths latent"]:
@@ -160,8 +164,9 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
         draw = outcome.draw
         sample, unused = _keys(key, frame, sampler.particles)
 
-        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
-            return _seen(model, memory, latent, frame, sample, imputation)
+        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, ...]:
+            seen = _seen(model, memory, latent, frame, sample, imputation)
+            return *seen, model.component_values(memory, latent, frame.inputs) if model.component_names else None
 
         # The filter's own keys reproduce the values in its particles' memories.
         imputation = unused if draw.imputation is None else draw.imputation
@@ -178,8 +183,8 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
-    latents, observations, means = jax.lax.scan(step_back, last, (saved, ancestors), reverse=True)[1]
-    return _Paths(_summaries(model, latents), observations, means, record)
+    latents, observations, means, components = jax.lax.scan(step_back, last, (saved, ancestors), reverse=True)[1]
+    return _Paths(_summaries(model, latents), observations, means, record, components)
 
 
 def smooth(
@@ -198,6 +203,7 @@ def smooth(
     """Compute p(z_t | x_1:T) for every step of every series, and the predictive distribution of x_t.
 
     `filled` has the observations, with the means of missing values; their intervals are the observation's quantiles.
+    The components of a structural model are `component_mean` and `component_quantiles`, by the coordinate `component`.
 
     **Arguments:**
 
@@ -207,7 +213,10 @@ def smooth(
     - `data`, `levels`, `seed`, `method`: as in `filter`.
     """
     levels, key = check_levels(levels), jax.random.key(seed)
-    if uses_exact_laws(model, method, particles):
+    exact = uses_exact_laws(model, method, particles)
+    names: dict[str, Any] = {"latent_names": model.state_names if exact else model.latent_names}
+    names["component_names"] = model.component_names
+    if exact:
         return dataset_of(
             "smooth",
             named_series(data),
@@ -215,7 +224,7 @@ def smooth(
             levels,
             {"exact": 1, "seed": seed},
             progress,
-            latent_names=model.latent_names,
+            **names,
         )
     particles = particles or 1000
 
@@ -231,7 +240,8 @@ def smooth(
             draws=draws,
         )
         filled = np.where(np.asarray(series.mask()), series.observations, result.observed.mean)
-        return {**state_arrays(result.latent, result.observed, result.record, result.draws), "filled": filled}
+        arrays = state_arrays(result.latent, result.observed, result.record, result.draws, result.components)
+        return {**arrays, "filled": filled}
 
     about = {"particles": particles, "paths": paths, "seed": seed}
-    return dataset_of("smooth", named_series(data), one, levels, about, progress, latent_names=model.latent_names)
+    return dataset_of("smooth", named_series(data), one, levels, about, progress, **names)

@@ -60,11 +60,11 @@ class ExactPanel:
 def _prepare(starts: Sequence[PanelStart], fixed: tuple[str, ...]) -> list[_Prepared]:
     prepared, learned_leaves = [], None
     for index, start, batch in starts:
-        standard = standardize(start.model, (batch,))
+        every = (*start.fixed, *fixed)
+        standard = standardize(Modules(start.model, start.proposal), (batch,), every)
         if learned_leaves is None:
-            # Which leaves are learned is the same for all series; to ask for their names takes longest.
-            modules = Modules(standard.model, start.proposal)
-            learned = split(modules, (*start.fixed, *fixed))[0]
+            # Which leaves are learned is the same for all series.
+            learned = split(Modules(standard.model, start.proposal), every)[0]
             learned_leaves = jax.tree.map(lambda leaf: leaf is not None, learned.model, is_leaf=lambda x: x is None)
         learned, rest = eqx.partition(standard.model, learned_leaves)
         units = coordinate_units(learned, standard)

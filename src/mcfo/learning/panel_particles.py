@@ -8,7 +8,6 @@ to the next series.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -21,6 +20,7 @@ from mcfo.learning.many_searches import AXIS
 from mcfo.learning.panel_problems import PanelRow, PanelStart
 from mcfo.learning.parameters import Modules, named_arrays, split
 from mcfo.learning.settings import Settings
+from mcfo.learning.standardization import Standardized, standardize_for_particles
 from mcfo.learning.step import COMPILER_OPTIONS, apply_update, bound_and_gradients
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
@@ -54,13 +54,13 @@ class ParticlePanel:
 
         def of_series(state: Any, fixed: Any, batch: Series, first: Any) -> tuple[Any, Any]:
             rest: Modules = eqx.combine(fixed, static)
-            update = partial(apply_update, self._optimizer, first)
 
             def body(state: Any, step: Any) -> tuple[Any, Any]:
                 learned, optimizer, average = state
                 key = jax.random.fold_in(keys, step)
                 outcome = bound_and_gradients(objective, learned, rest, batch, key=key)
-                *state, sums = update(learned, optimizer, average, outcome, step)
+                share = 1.0 / (step - first + 1)
+                *state, sums = apply_update(self._optimizer, learned, optimizer, average, outcome, share)
                 return tuple(state), jnp.where(sums.updates > 0, sums.log_evidence, jnp.nan)
 
             return jax.lax.scan(body, state, first + jnp.arange(self._block))
@@ -81,16 +81,18 @@ class ParticlePanel:
     def rows(self, starts: Sequence[PanelStart]) -> Iterator[PanelRow]:
         """Learn the series, as many as there are slots at once, and yield what was found."""
         waiting = iter(starts)
-        first = self._placed(starts[0])
+        first, _ = self._placed(starts[0])
         # Slots that nobody needs repeat a series.
         slots: list[Any] = [np.repeat(leaf[None], self.slots, axis=0) for leaf in jax.tree.leaves(first)]
         owners: list[PanelStart | None] = [None] * self.slots
+        standards: list[Any] = [None] * self.slots
         bounds: list[list[np.ndarray]] = [[] for _ in owners]
         while True:
             for slot, owner in enumerate(owners):
                 if owner is None and (one := next(waiting, None)) is not None:
                     owners[slot], bounds[slot] = one, []
-                    for stacked, leaf in zip(slots, jax.tree.leaves(self._placed(one)), strict=True):
+                    placed, standards[slot] = self._placed(one)
+                    for stacked, leaf in zip(slots, jax.tree.leaves(placed), strict=True):
                         stacked[slot] = leaf
             if all(owner is None for owner in owners):
                 return
@@ -107,29 +109,35 @@ class ParticlePanel:
             for slot in ended:
                 owner = owners[slot]
                 assert owner is not None
-                yield self._row(owner, slot, *found, bounds[slot])
+                log_likelihood, modules = jax.tree.map(lambda array, slot=slot: array[slot], found)
+                yield self._row(owner, standards[slot], float(log_likelihood), modules, bounds[slot])
                 owners[slot] = None
 
     def _modules(self, one: PanelStart) -> Modules:
         return Modules.learned_by(one.start.model, one.start.proposal, self._fixed)
 
-    def _placed(self, one: PanelStart) -> Any:
-        """Return the state of a series before its first update, what is fixed of it, and its data; in numpy."""
-        learned, rest = split(self._modules(one), self._fixed)
+    def _placed(self, one: PanelStart) -> tuple[Any, Standardized]:
+        """Return the state of a series before its first update, what is fixed of it, and its data, in numpy and in
+        standard units; and the way back."""
+        modules, standard = standardize_for_particles(self._modules(one), (one.batch,), self._fixed)
+        learned, rest = split(modules, self._fixed)
         state = learned, self._optimizer.init(learned), learned
-        arrays = state, eqx.filter(rest, eqx.is_array), one.batch
-        return jax.tree.map(np.asarray, arrays)
+        arrays = state, eqx.filter(rest, eqx.is_array), standard.data[0]
+        return jax.tree.map(np.asarray, arrays), standard
 
     def _row(
-        self, owner: PanelStart, slot: int, log_likelihoods: Any, modules: Any, bounds: list[np.ndarray]
+        self, owner: PanelStart, standard: Standardized, value: float, modules: Modules, bounds: list[np.ndarray]
     ) -> PanelRow:
-        value = float(log_likelihoods[slot])
         problem = "" if np.isfinite(value) else "The filter lost the series with what it learned."
-        arrays = {name: np.asarray(array)[slot] for name, array in named_arrays(modules).items()}
+        # A proposal that follows the model is built from it again.
+        proposal = {} if modules.follows else {f"proposal.{n}": a for n, a in named_arrays(modules.proposal).items()}
+        model = named_arrays(standard.restored(modules.model))
         return PanelRow(
             index=owner.index,
-            arrays={} if problem else arrays,
-            log_likelihood=value,
+            arrays={}
+            if problem
+            else {**{f"model.{name}": np.asarray(array) for name, array in model.items()}, **proposal},
+            log_likelihood=value + standard.log_jacobian,
             converged=_has_settled(bounds) and not problem,
             rounds=len(bounds) * self._block,
             problem=problem,
