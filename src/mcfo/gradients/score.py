@@ -81,7 +81,7 @@ class InclusiveKL(StepRule):
         return step.average(step.log_proposal)
 
 
-class _Genealogical(PathRule):
+class Genealogical(PathRule):
     """A log-density of each step, summed along the genealogy and averaged by the last weights, or those `lag` later."""
 
     lag: int | None = eqx.field(static=True, default=None, converter=whole_number)
@@ -97,7 +97,7 @@ class _Genealogical(PathRule):
             )
 
     @abc.abstractmethod
-    def _log_density(self, step: Step) -> Float[Array, " particles"]:
+    def log_density(self, step: Step) -> Float[Array, " particles"]:
         """Return the log-density that is summed along the genealogy."""
 
     def start(self, log_weights: LogWeights) -> Float[Array, "particles lag"]:
@@ -108,7 +108,7 @@ class _Genealogical(PathRule):
         self, carried: Float[Array, "particles lag"], step: Step
     ) -> tuple[Float[Array, "particles lag"], Scalar]:
         # Descendants inherit the sums together with the histories to which they belong.
-        carried, density = inherit(carried, step.ancestors), self._log_density(step)[:, None]
+        carried, density = inherit(carried, step.ancestors), self.log_density(step)[:, None]
         if self.lag is None:
             return carried + density, jnp.zeros_like(step.increment)
         return jnp.concatenate([carried[:, 1:], density], axis=1), step.average(carried[:, 0])
@@ -116,8 +116,26 @@ class _Genealogical(PathRule):
     def finish(self, carried: Float[Array, "particles lag"], log_weights: LogWeights) -> Scalar:
         return weighted_sum(log_weights, jnp.sum(carried, axis=1))
 
+    def of_step(self) -> StepRule:
+        """The share of one step, for draws that stand in the order of their descendants, with the descendants' weights:
+        a stream finds them itself, since it has no end from which to look back."""
+        return _ShareOfStep(self)
 
-class Fisher(_Genealogical):
+
+class _ShareOfStep(StepRule):
+    """One term of a sum along the genealogy."""
+
+    rule: Genealogical
+
+    name: ClassVar[str] = "share-of-step"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("theta", "phi")
+
+    def term(self, step: Step) -> Scalar:
+        return step.average(self.rule.log_density(step))
+
+
+class Fisher(Genealogical):
     """Σ_i [V^i] Σ_t log p_θ(x_t, [z_t^i] | h_t-1^i) over the genealogy: Fisher's identity.
 
     It is consistent for the score of log p(x_1:T), with a bias of order 1/K. Lineages coalesce, so its variance grows
@@ -130,12 +148,12 @@ class Fisher(_Genealogical):
     learns: ClassVar[tuple[Side, ...]] = ("theta",)
     _without_lag: ClassVar[str] = "FilterScore"
 
-    def _log_density(self, step: Step) -> Float[Array, " particles"]:
+    def log_density(self, step: Step) -> Float[Array, " particles"]:
         # An imputed value is a latent too: later steps remember it.
         return step.log_joint + step.log_imputed
 
 
-class PathKL(_Genealogical):
+class PathKL(Genealogical):
     """Σ_i [V^i] Σ_t log q_φ([z_t^i] | [h_t-1^i], x) with the weights V of whole paths: the wake phase of RWS for φ.
 
     The rule descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015). A `lag` L uses for step t the weights of
@@ -151,7 +169,7 @@ class PathKL(_Genealogical):
     learns: ClassVar[tuple[Side, ...]] = ("phi",)
     _without_lag: ClassVar[str] = "InclusiveKL"
 
-    def _log_density(self, step: Step) -> Float[Array, " particles"]:
+    def log_density(self, step: Step) -> Float[Array, " particles"]:
         return step.log_proposal
 
 
