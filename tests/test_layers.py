@@ -56,6 +56,9 @@ INNER = {
         "filter",
         "smoothing",
         "pimh",
+        "trajectory",
+        "conditional",
+        "coupled",
         "diagnostics",
     ],
     "gradients": [

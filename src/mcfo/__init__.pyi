@@ -42,6 +42,7 @@ from mcfo.objectives.objective import Objective as Objective
 from mcfo.proposals.base import Proposal as Proposal
 from mcfo.series import Series as Series
 from mcfo.series import stack as stack
+from mcfo.smc.conditional import ConditionalSMC as ConditionalSMC
 from mcfo.smc.diagnostics import describe as describe
 from mcfo.smc.filter import SMC as SMC
 from mcfo.smc.pimh import PIMH as PIMH

@@ -22,7 +22,7 @@ from mcfo.smc.compatibility import check_arguments, check_series
 from mcfo.smc.filter import SMC
 from mcfo.smc.noise import step_key
 from mcfo.smc.resampling import draw_indices
-from mcfo.smc.smoothing import backward_simulation
+from mcfo.smc.smoothing import ancestral_paths, backward_simulation
 from mcfo.smc.step import Outcome
 from mcfo.smc.step_scan import frames, join_first, split_first, step_scan
 from mcfo.smc.trace import Record, State
@@ -172,13 +172,9 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     state, (saved, ancestors, record) = step_scan(sampler, model, proposal, series, visit, key=key)
 
-    def step_back(indices: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
-        values, ancestors = now
-        return ancestors[indices], jax.tree.map(lambda array: array[indices], values)
-
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
-    latents, observations, means = jax.lax.scan(step_back, last, (saved, ancestors), reverse=True)[1]
+    latents, observations, means = ancestral_paths(saved, ancestors, last)
     return _Paths(_summaries(model, latents), observations, means, record)
 
 
