@@ -96,13 +96,21 @@ def test_ancestor_sampling_leaves_the_smoothing_law_invariant():
 
 @pytest.mark.ci
 @pytest.mark.parametrize("scheme", SCHEMES, ids=name)
-@pytest.mark.parametrize(("particles", "sampling"), [(2, "none"), (5, "ancestors")])
-def test_every_scheme_leaves_the_smoothing_law_invariant(scheme, particles, sampling):
-    assert_invariant(ConditionalSMC(particles, scheme, sampling=sampling), *problem())
+def test_every_scheme_leaves_the_smoothing_law_invariant(scheme):
+    assert_invariant(ConditionalSMC(2, scheme, sampling="none"), *problem())
 
 
-@pytest.mark.ci
-@pytest.mark.parametrize("criterion", [ESSBelow(0.7), Never()], ids=["ess", "never"])
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+def test_every_scheme_with_ancestor_sampling(scheme):
+    assert_invariant(ConditionalSMC(5, scheme), *problem())
+
+
+@pytest.mark.parametrize(
+    "criterion",
+    [pytest.param(ESSBelow(0.7), marks=pytest.mark.ci), pytest.param(Never(), marks=pytest.mark.slow)],
+    ids=["ess", "never"],
+)
 def test_carried_weights_leave_the_smoothing_law_invariant(criterion):
     assert_invariant(ConditionalSMC(3, criterion=criterion), *problem())
 
@@ -113,7 +121,7 @@ def test_backward_sampling_with_gaps_and_padding():
     assert_invariant(ConditionalSMC(3, sampling="backward"), model, series.pad(8), law)
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_ancestor_sampling_with_gaps_and_padding():
     model, series, law = problem(missing=True)
     assert_invariant(ConditionalSMC(2, Residual()), model, series.pad(8), law)
@@ -150,9 +158,15 @@ class WithoutTheKept(Resampling):
         return Multinomial().numbers(particles, dtype, key=key)
 
 
-@pytest.mark.ci
 @pytest.mark.parametrize(
-    "scheme", [*(Unconditional(scheme) for scheme in SCHEMES[1:]), WithoutTheKept()], ids=[*map(name, SCHEMES[1:]), "kept"]
+    "scheme",
+    [
+        pytest.param(Unconditional(Stratified()), marks=pytest.mark.slow),
+        pytest.param(Unconditional(Systematic()), marks=pytest.mark.ci),
+        pytest.param(Unconditional(Residual()), marks=pytest.mark.slow),
+        pytest.param(WithoutTheKept(), marks=pytest.mark.ci),
+    ],
+    ids=["stratified", "systematic", "residual", "kept"],
 )
 def test_wrong_conditional_schemes_are_noticed(scheme):
     with pytest.raises(AssertionError, match="standard errors"):
@@ -191,7 +205,8 @@ def assert_enumerated(sampler):
     model = Remembering((0.3, 3.0, -0.8, 0.6, -2.4, 1.2))
     _, law, complete, weights = enumerated(model, VALUES)
     found, filled = frequencies(sampler, model, Series.from_values(VALUES), jax.random.key(2))
-    assert_mean(found, law, sigmas=4.5)
+    common = law > 0.002
+    assert_mean(np.asarray(found)[:, common], law[common], sigmas=4.5)
     gaps = np.isnan(VALUES)
     assert_mean(np.asarray(filled)[:, gaps], np.einsum("f,ftd->td", weights, complete)[gaps], sigmas=4.5)
 
@@ -209,10 +224,10 @@ def test_weighing_one_step_of_the_remaining_trajectory_is_noticed():
 
 
 def test_one_draw_by_a_uniform_number():
-    log_weights = normalize(jnp.array([-1.0, 0.5, -jnp.inf, 0.0]))[0]
+    weights = jnp.array([0.4, 1.6, 0.0, 0.8])
     shares = (jnp.arange(1000) + 0.5) / 1000
-    counts = np.bincount(jax.vmap(lambda share: pick(log_weights, share))(shares), minlength=4)
-    np.testing.assert_allclose(counts / 1000, np.exp(log_weights), atol=1.1e-3)
+    counts = np.bincount(jax.jit(jax.vmap(lambda share: pick(weights, share)))(shares), minlength=4)
+    np.testing.assert_allclose(counts / 1000, weights / 2.8, atol=1.1e-3)
 
 
 def test_a_sweep_that_breaks_down_leaves_the_trajectory():

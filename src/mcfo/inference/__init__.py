@@ -15,3 +15,5 @@ from mcfo.inference.rolling_evaluation import evaluate_rolling as evaluate_rolli
 from mcfo.inference.smoothing import Smoothed as Smoothed
 from mcfo.inference.smoothing import smooth as smooth
 from mcfo.inference.smoothing import smooth_series as smooth_series
+from mcfo.inference.unbiased_smoothing import UnbiasedSmoothing as UnbiasedSmoothing
+from mcfo.inference.unbiased_smoothing import unbiased_smoothing as unbiased_smoothing

@@ -164,7 +164,7 @@ class Conditional(Resampling):
 
     def choose(self, log_weights: LogWeights, numbers: Any) -> Int[Array, ""]:
         """A particle by these normalized log-weights."""
-        return pick(log_weights, numbers[1][0])
+        return pick(jnp.exp(log_weights), numbers[1][0])
 
     def given(
         self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""]
@@ -256,11 +256,11 @@ class ESSBelow(Criterion):
         return effective_sample_size(log_weights) < self.threshold * len(log_weights)
 
 
-def pick(log_weights: LogWeights, share: Float[Array, ""]) -> Int[Array, ""]:
-    """One draw from a set of normalized log-weights, by a uniform number."""
-    particles = len(log_weights)
+def pick(weights: Float[Array, " particles"], share: Float[Array, ""]) -> Int[Array, ""]:
+    """One draw with probabilities proportional to these weights, by a uniform number."""
+    particles = len(weights)
     point = Positions(jnp.zeros(1, jnp.int32), (particles * share)[None])
-    return _cumulative(log_weights, particles).find(point)[0]
+    return Cumulative.of(weights, particles).find(point)[0]
 
 
 def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:

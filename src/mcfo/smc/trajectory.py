@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int, Shaped
 from mcfo.missing import log_prob, observed_log_prob
 from mcfo.models.base import MarkovModel, Model
 from mcfo.series import Frame
-from mcfo.types import Latent, Memory, Observation, Scalar
+from mcfo.types import Latent, LogWeights, Memory, Observation, Scalar
 
 
 class Trajectory(eqx.Module):
@@ -60,6 +60,18 @@ def path_log_density(model: Model, steps: Frame, path: Trajectory) -> Scalar:
     if steps.present is not None:
         tail = jnp.where(steps.present[1:], tail, 0.0)
     return head + jnp.sum(tail)
+
+
+def path_score(model: Model, steps: Frame, paths: Trajectory, log_weights: LogWeights) -> Any:
+    """Σ_i W_i ∇_θ log p_θ(z_1:T^i, x_1:T) over weighted paths, (steps, particles, ...): with the structure of the model,
+    and None for what is no parameter."""
+
+    def average(model: Model) -> Scalar:
+        each = jax.vmap(lambda path: path_log_density(model, steps, path), in_axes=1)(paths)
+        alive = log_weights > -jnp.inf
+        return jnp.sum(jnp.where(alive, jnp.exp(log_weights) * jnp.where(alive, each, 0.0), 0.0))
+
+    return eqx.filter_grad(average)(model)
 
 
 def log_ahead(
