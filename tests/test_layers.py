@@ -68,6 +68,7 @@ INNER = {
         "draws",
         "replay",
         "estimate",
+        "unbiased",
     ],
     "learning": [
         "settings",

@@ -85,6 +85,7 @@ def _across_time(
     """The surrogate of all steps, for ordinary reverse mode; the run, and whether a particle had weight zero in it."""
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, frozen(model), frozen(proposal), batch, frozen(steps), key)
+    steps = source.seen(steps)
     # With few parameters each step is replayed as a whole right after the filter took it: XLA computes once what both
     # need, and little is written to memory. Of a network only the memories go that way. Its densities need no loop: for
     # all steps at once they are a few large matrix products.
@@ -288,6 +289,7 @@ def _over_steps(
     model, proposal = eqx.combine(live, constant)
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, model, proposal, batch, steps, key)
+    steps = source.seen(steps)
     # A network's densities at a single step are the sampler's own numbers, which XLA then computes once. Stand-ins for
     # zero-weight particles are other numbers, so they are taken only where such a particle appeared.
     shared = size == 1 and not carries and has_networks(model, proposal)

@@ -17,6 +17,7 @@ from jaxtyping import Array, Bool, Float, Int
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.smc.compatibility import is_positive, whole_number
+from mcfo.smc.filter import SMC
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.trace import StepDraw
 from mcfo.types import Key, LogWeights, Scalar
@@ -32,10 +33,10 @@ DEVICES = "mcfo.devices"
 
 def all_series() -> tuple[str, ...]:
     """The axes of a `jax.lax.psum` over all series of a batch, whichever device has them."""
-    return (SERIES, DEVICES) if _is_shared() else (SERIES,)
+    return (SERIES, DEVICES) if is_shared() else (SERIES,)
 
 
-def _is_shared() -> bool:
+def is_shared() -> bool:
     """Whether several devices share the batch that is being traced."""
     # JAX answers for an axis that does not exist by an error alone.
     try:
@@ -106,6 +107,8 @@ class Rule(eqx.Module):
     name: ClassVar[str]
     flow: ClassVar[Flow]
     learns: ClassVar[tuple[Side, ...]]
+    samplers: ClassVar[tuple[type, ...]] = (SMC, PIMH)
+    """The samplers whose particles it is about."""
 
     def objection(self, sampler: Any) -> str | None:
         """Why this rule is wrong with this sampler, and what to do; None if it is right."""

@@ -21,8 +21,8 @@ from mcfo.smc.coupled import Average, CoupledChains, Pair, advance, start, withh
 from mcfo.smc.trajectory import Trajectory, path_score
 from mcfo.types import LogWeights
 
-_WIDTH = 256
-"""Pairs that go on together."""
+_MOST, _AT_ONCE = 256, 2**21
+"""Pairs that go on together, and particles of all their steps."""
 
 
 class UnbiasedSmoothing(NamedTuple):
@@ -102,19 +102,20 @@ def _all_pairs(
 ) -> Pair:
     """All pairs, done. Those that are not done go on together, so that none waits for the slowest."""
     setting = chains, model, proposal, series, average
-    pairs = _started(*setting, keys)
+    width = max(1, min(_MOST, _AT_ONCE // (chains.particles * series.steps), len(keys)))
+    pairs = _started(*setting, keys, width)
     count = max(8, chains.sweeps)
     while len(left := np.flatnonzero(~np.asarray(chains.is_done(pairs)))):
         # Always as many, so that one program serves all: a pair that is there twice does the same twice.
-        pairs = _continued(*setting, pairs, np.resize(left, min(_WIDTH, len(keys))), count)
+        pairs = _continued(*setting, pairs, np.resize(left[:width], width), count)
     return pairs
 
 
 @eqx.filter_jit
 def _started(
-    chains: CoupledChains, model: Model, proposal: Proposal, series: Series, average: Average, keys: Any
+    chains: CoupledChains, model: Model, proposal: Proposal, series: Series, average: Average, keys: Any, width: int
 ) -> Pair:
-    return jax.lax.map(lambda key: start(chains, model, proposal, series, average, key), keys, batch_size=_WIDTH)
+    return jax.lax.map(lambda key: start(chains, model, proposal, series, average, key), keys, batch_size=width)
 
 
 @eqx.filter_jit

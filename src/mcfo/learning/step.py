@@ -16,10 +16,11 @@ from jaxtyping import Array, Float, Int
 from jaxtyping import Key as KeyArray
 
 from mcfo.data.batching import Buckets
-from mcfo.gradients.rules import DEVICES
+from mcfo.gradients.rules import DEVICES, is_shared
 from mcfo.learning.parameters import Modules
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
+from mcfo.smc.trajectory import Trajectory
 from mcfo.types import Key, Scalar
 
 COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
@@ -27,13 +28,17 @@ COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
 _FEW = 1000
 """The largest number of parameters with which seeds are vectorized."""
 
+_TRAJECTORY_TAG = 0x7472616A
+"""Separates the random numbers of first trajectories from those of updates."""
+
 
 class State(eqx.Module):
     """The state of a run: all that the next update needs besides data and settings.
 
     All fields but `step` have a leading axis over the seeds. `average` is the mean of the parameters since averaging
     started, and before that the parameters themselves; `best` are the parameters with the lowest validation NLL, found
-    at `best_step`, and `stale` counts the evaluations since then.
+    at `best_step`, and `stale` counts the evaluations since then. `trajectories` are those of score climbing, of every
+    series of each bucket; otherwise None.
     """
 
     step: Int[Array, ""]
@@ -45,10 +50,13 @@ class State(eqx.Module):
     best_step: Int[Array, " seeds"]
     stale: Int[Array, " seeds"]
     skipped: Int[Array, " seeds"]
+    trajectories: tuple[Trajectory, ...] | None = None
 
     @classmethod
     @eqx.filter_jit  # or each operation would be compiled by itself
-    def start(cls, learned: Modules, optimizer: optax.GradientTransformation, seeds: int) -> State:
+    def start(
+        cls, learned: Modules, optimizer: optax.GradientTransformation, seeds: int, trajectories: Any = None
+    ) -> State:
         """Return the initial state: the same parameters for every seed."""
         learned = jax.tree.map(lambda array: jnp.repeat(array[None], seeds, axis=0), learned)
         zeros = jnp.zeros(seeds, jnp.int32)
@@ -62,6 +70,7 @@ class State(eqx.Module):
             best_step=zeros,
             stale=zeros,
             skipped=zeros,
+            trajectories=trajectories,
         )
 
 
@@ -87,12 +96,20 @@ class Outcome(eqx.Module):
     ess: Scalar
 
 
-def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key) -> Outcome:
-    """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter."""
+def bound_and_gradients(
+    objective: Objective,
+    learned: Modules,
+    rest: Modules,
+    batch: Series,
+    trajectories: Trajectory | None = None,
+    *,
+    key: Key,
+) -> tuple[Outcome, Trajectory | None]:
+    """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter; new trajectories."""
 
     def loss(learned: Modules):
         modules = eqx.combine(learned, rest).current()
-        return objective.loss(modules.model, modules.proposal, batch, key=key)
+        return objective.loss(modules.model, modules.proposal, batch, key=key, trajectories=trajectories)
 
     (value, run), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(learned)
     present = jax.vmap(Series.present)(batch)
@@ -100,13 +117,14 @@ def bound_and_gradients(objective: Objective, learned: Modules, rest: Modules, b
     # A bound for each step at which something was observed, as in every evaluation; the ESS for each that exists.
     steps = jnp.sum(jnp.any(jax.vmap(Series.mask)(batch), axis=-1))
     ess = jnp.sum(jnp.where(exists, run.record.ess, 0.0)) / jnp.sum(exists)
-    return Outcome(
+    outcome = Outcome(
         gradients=gradients,
         loss=value,
         log_evidence=jnp.mean(run.log_evidence),
         steps=steps / len(exists),
         ess=ess * steps / len(exists),
     )
+    return outcome, run.trajectories
 
 
 def batch_outcome(
@@ -117,19 +135,40 @@ def batch_outcome(
     bucket: Int[Array, ""],
     indices: Int[Array, "seeds series"],
     keys: KeyArray[Array, " seeds"],
-) -> Outcome:
-    """Return the outcome of each seed's batch; all of them come from one bucket."""
+    trajectories: tuple[Trajectory, ...] | None = None,
+) -> tuple[Outcome, tuple[Trajectory, ...] | None]:
+    """Return the outcome of each seed's batch, all of them from one bucket, and all trajectories after it."""
 
-    def of_bucket(data: Series) -> Outcome:
-        def one(learned: Modules, indices: Int[Array, " series"], key: Key) -> Outcome:
-            batch = jax.tree.map(lambda array: array[indices], data)
-            return bound_and_gradients(objective, learned, rest, batch, key=key)
+    def of_bucket(number: int) -> tuple[Outcome, tuple[Trajectory, ...] | None]:
+        def one(learned: Modules, indices: Int[Array, " series"], key: Key, paths: Trajectory | None) -> Any:
+            batch, own = jax.tree.map(lambda array: array[indices], (buckets[number], paths))
+            outcome, new = bound_and_gradients(objective, learned, rest, batch, own, key=key)
+            if paths is None:
+                return outcome, None
+            if is_shared():
+                # Each device has its part of the batch, and all have all trajectories.
+                indices, new = jax.lax.all_gather((indices, new), DEVICES, tiled=True)
+            return outcome, jax.tree.map(lambda array, rows: array.at[indices].set(rows), paths, new)
 
-        return map_over_seeds(one, learned, indices, keys)
+        if trajectories is None:
+            return map_over_seeds(one, learned, indices, keys, None)
+        outcome, new = map_over_seeds(one, learned, indices, keys, trajectories[number])
+        return outcome, (*trajectories[:number], new, *trajectories[number + 1 :])
 
     if len(buckets) == 1:
-        return of_bucket(buckets[0])
-    return jax.lax.switch(bucket, [partial(of_bucket, data) for data in buckets])
+        return of_bucket(0)
+    return jax.lax.switch(bucket, [partial(of_bucket, number) for number in range(len(buckets))])
+
+
+@eqx.filter_jit
+def first_trajectories(objective: Objective, modules: Modules, data: Buckets, keys: Any) -> tuple[Trajectory, ...]:
+    """Return the trajectories that score climbing starts from, for every seed and every series of each bucket."""
+
+    def of_seed(key: Any) -> tuple[Trajectory, ...]:
+        own = jax.random.fold_in(key, _TRAJECTORY_TAG)
+        return tuple(objective.first_trajectories(modules.model, modules.proposal, batch, key=own) for batch in data)
+
+    return jax.lax.map(of_seed, keys)
 
 
 def mean_over_devices(outcome: Outcome) -> Outcome:
@@ -222,7 +261,7 @@ def build_chunk(
         def body(number: Int[Array, ""], carried: tuple[State, Sums]) -> tuple[State, Sums]:
             state, sums = carried
             step = state.step
-            outcome = batch_outcome(
+            outcome, trajectories = batch_outcome(
                 objective,
                 state.learned,
                 rest,
@@ -230,6 +269,7 @@ def build_chunk(
                 buckets[number],
                 indices[number],
                 jax.vmap(lambda key: jax.random.fold_in(key, step))(keys),
+                state.trajectories,
             )
             outcome = mean_over_devices(outcome) if mesh.size > 1 else outcome
             learned, optimizer_state, average, now = jax.vmap(update, in_axes=(0, 0, 0, 0, None))(
@@ -245,6 +285,7 @@ def build_chunk(
                 best_step=state.best_step,
                 stale=state.stale,
                 skipped=state.skipped + (now.updates == 0),
+                trajectories=trajectories,
             )
             return state, jax.tree.map(jnp.add, sums, now)
 

@@ -22,10 +22,9 @@ from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.parameters import Modules, describe, finite_or_none, named_arrays, split
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
-from mcfo.learning.step import State, build_chunk, compiled, map_over_seeds
+from mcfo.learning.step import State, build_chunk, compiled, first_trajectories, map_over_seeds
 from mcfo.objectives.objective import Objective
 from mcfo.smc.compatibility import check_arguments
-from mcfo.smc.pimh import PIMH
 from mcfo.validation import float_dtype
 
 _EVALUATION_TAG = 0x6576616C
@@ -82,8 +81,7 @@ class Trainer:
     @property
     def particles(self) -> int:
         """The number of particles of the filter whose bound is maximized."""
-        sampler = self.objective.theta.sampler
-        return sampler.sampler.particles if isinstance(sampler, PIMH) else sampler.particles
+        return self.objective.theta.sampler.particles
 
     @property
     def evaluation_particles(self) -> int:
@@ -114,7 +112,12 @@ class Trainer:
 
     def start(self) -> State:
         """Return the state before the first update."""
-        return self.replicate(State.start(self._learned, self._optimizer, len(self.settings.seeds)))
+        seeds = self.settings.seeds
+        trajectories = None
+        if self.objective.keeps_trajectories:
+            keys = jax.vmap(jax.random.key)(np.asarray(seeds))
+            trajectories = first_trajectories(self.objective, self.modules.current(), self.data, keys)
+        return self.replicate(State.start(self._learned, self._optimizer, len(seeds), trajectories))
 
     def replicate(self, state: State) -> State:
         """Return the state with a copy on every device."""

@@ -76,7 +76,7 @@ class StepDraw(eqx.Module):
     - `resampled`: whether resampling preceded the step.
     - `memory`: the memories at the start of the step, after resampling; None at the first step.
     - `carried`: the normalized log-weights at the start of the step.
-    - `noise`: what the latents were computed from.
+    - `noise`: what the latents were computed from; None where they are given.
     - `latents`: z_t.
     - `log_weights`: the normalized log-weights after the step; None where the latents are drawn anew.
     - `imputation`: one key per particle for what is missing in x_t, where the memory needs it.
@@ -86,7 +86,7 @@ class StepDraw(eqx.Module):
     resampled: Bool[Array, "*steps"]
     memory: Memory
     carried: Float[Array, "*steps particles"]
-    noise: Shaped[Array, "..."]
+    noise: Shaped[Array, "..."] | None
     latents: Shaped[Array, "..."]
     log_weights: Float[Array, "*steps particles"] | None
     imputation: Shaped[Array, "..."] | None
