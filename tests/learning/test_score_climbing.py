@@ -99,7 +99,7 @@ def fitted(folder, steps, *, resume=False):
         buckets=2,
         log_every=2,
         devices=1,
-        checkpoint_seconds=0,
+        checkpoint_seconds=0.0,
     )
 
 
@@ -149,6 +149,6 @@ def test_the_unbiased_rule_has_the_score_as_its_mean():
         gradients, run = ascent(objective, model, proposal, series, key)
         return flat(*gradients), run.log_evidence
 
-    found, evidence = jax.lax.map(once, jax.random.split(jax.random.key(2), 3000), batch_size=1000)
+    found, evidence = jax.lax.map(once, jax.random.split(jax.random.key(2), 1000), batch_size=1000)
     assert_mean(found[:, THETA], exact, sigmas=4.5)
     assert jnp.isfinite(evidence).all()

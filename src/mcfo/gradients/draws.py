@@ -113,7 +113,11 @@ class Climbing(eqx.Module):
         return 1
 
 
-def draw_source(sampler: Any, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key) -> Source:
+Runner = SMC | PIMH | Climbing
+"""What draws for rules to replay."""
+
+
+def draw_source(sampler: Runner, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key) -> Source:
     """The draws of a sampler over a batch. Its parameters are numbers here: rules decide what is differentiated."""
     # What does not fit together is refused here, once, while the program is traced.
     fit = batch_fit(model, proposal, steps)

@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool
 
 from mcfo.gradients.draws import (
     Run,
-    Sampler,
+    Runner,
     Taken,
     batch_frames,
     draw_source,
@@ -44,7 +44,7 @@ _REPLAYED_AT_ONCE = 2**17
 """Particles of several steps or series that are differentiated together: as many as the caches of a core hold."""
 
 
-def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series) -> Backward:
+def choose(sampler: Runner, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series) -> Backward:
     """The way for this problem, by measurement (`benchmarks/gradients.py`)."""
     series, steps, _ = batch.observations.shape
     networks = has_networks(model, proposal)
@@ -58,7 +58,7 @@ def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Pr
 
 
 def differentiable_run(
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     model: Model,
     proposal: Proposal,
@@ -72,7 +72,7 @@ def differentiable_run(
 
 
 def _across_time(
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     model: Model,
     proposal: Proposal,
@@ -203,7 +203,7 @@ def _recurred(
 def _early(
     modules: tuple[Model, Proposal],
     backward: Backward,
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     batch: Series,
     key: Key,
@@ -238,7 +238,7 @@ def _gradient(
     live: Any,
     constant: Any,
     backward: Backward,
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     batch: Series,
     key: Key,
@@ -272,7 +272,7 @@ def _gradient(
 def _over_steps(
     live: Any,
     constant: Any,
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     batch: Series,
     key: Key,
