@@ -17,7 +17,7 @@ from mcfo.smc.compatibility import check_arguments, check_instance, check_series
 from mcfo.smc.noise import Randomness, typed
 from mcfo.smc.resampling import Always, Conditional, Criterion, Resampling, Systematic
 from mcfo.smc.smoothing import ancestral_paths, backward_simulation
-from mcfo.smc.step import Filter, Kept, Outcome, take_step
+from mcfo.smc.step import Filter, Outcome, Reference, take_step
 from mcfo.smc.step_scan import frames, step_scan
 from mcfo.smc.trace import History, State, Trace
 from mcfo.smc.trajectory import Trajectory, log_ahead
@@ -47,15 +47,15 @@ class ConditionalSMC(eqx.Module):
     One sweep draws a trajectory given z'_1:T and leaves p(z_1:T | x_1:T) invariant, for every K >= 2, every scheme and
     every criterion. Repeated, it is particle Gibbs smoothing. Andrieu, Doucet and Holenstein (2010).
 
-    With A the ancestors, b the kept particle's index and r the scheme's law, resampling draws (A, b_t) from
+    With A the ancestors, b the reference's index and r the scheme's law, resampling draws (A, b_t) from
     r(A) 1{A_b_t = b_t-1} / (K W_b_t-1), and b_1 evenly. Chopin and Singh (2015) for the schemes in turn.
 
     **Arguments:**
 
     - `particles`: K.
     - `resampling`, `criterion`: as in [`SMC`][], at every step by default.
-    - `sampling`: what keeps early steps from being stuck with the one lineage that survives. "ancestors" draws the kept
-      particle's ancestor anew at each step, with probability proportional to W_t-1 p(z'_t:T, x_t:T | h_t-1) (Lindsten,
+    - `sampling`: what keeps early steps from being stuck with the one lineage that survives. "ancestors" draws the reference's
+      ancestor anew at each step, with probability proportional to W_t-1 p(z'_t:T, x_t:T | h_t-1) (Lindsten,
       Jordan and Schön, 2014): O(K) a step for a Markov model, and O(K (T - t)) for others, whose whole future depends
       on it. "backward" draws the trajectory backwards (Whiteley, 2010; Markov models only). "none" does neither: K has
       to grow with T.
@@ -188,8 +188,8 @@ def _keeping(sampler: ConditionalSMC, path: Trajectory, steps: Frame, index: Any
         ahead = None
         if state is not None and sampler.sampling == "ancestors":
             ahead = log_ahead(model, state.memory, steps, path, time, sampler.lag)
-        kept = Kept(index, latent, observation, ahead)
-        return take_step(filtering, model, proposal, state, frame, randomness, kept)
+        reference = Reference(index, latent, observation, ahead)
+        return take_step(filtering, model, proposal, state, frame, randomness, reference)
 
     return step
 

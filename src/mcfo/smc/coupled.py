@@ -121,7 +121,7 @@ class _Independent(NamedTuple):
 
 class Coupled(Conditional):
     """Multinomial resampling given one ancestor, coupled with that of another chain: equal indices have equal ancestors
-    as often as two marginal laws allow. The kept particle has the index 0."""
+    as often as two marginal laws allow. The reference has the index 0."""
 
     ascending: ClassVar[bool] = False
 

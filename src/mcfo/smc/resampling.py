@@ -155,9 +155,9 @@ class Conditional(Resampling):
         return self.scheme(log_weights, key=key)
 
     def numbers(self, particles: int, dtype: Any, *, key: Key) -> Any:
-        """What the scheme draws, and three uniform numbers about the one that is kept."""
-        own, kept = split(key, 2)
-        return self.scheme.numbers(particles, dtype, key=own), uniform(kept, (3,), dtype)
+        """What the scheme draws, and three uniform numbers about the reference."""
+        own, others = split(key, 2)
+        return self.scheme.numbers(particles, dtype, key=own), uniform(others, (3,), dtype)
 
     def ancestors(self, log_weights: LogWeights, numbers: Any) -> Ancestors:
         return self.scheme.ancestors(log_weights, numbers[0])

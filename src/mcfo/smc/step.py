@@ -34,14 +34,14 @@ class Filter(Protocol):
     def criterion(self) -> Criterion: ...
 
 
-class Kept(eqx.Module):
+class Reference(eqx.Module):
     """What a conditional filter keeps at a step: one particle is this one, whatever was drawn for it.
 
     - `index`: which one it is at the first step; resampling decides at the others.
     - `latent`: z_t.
     - `observation`: what its memory reads of x_t, where that was imputed; otherwise None.
-    - `log_ahead`: for each particle, log p of the rest of what is kept given the particle's memory, up to a constant.
-      The ancestor is drawn by it (ancestor sampling); None: the ancestor is kept too.
+    - `log_ahead`: for each particle, log p of the rest of the trajectory given the particle's memory, up to a constant.
+      The ancestor is drawn by it (ancestor sampling); None: the ancestor stays too.
     """
 
     index: Int[Array, ""]
@@ -74,28 +74,28 @@ def take_step(
     state: State | None,
     frame: Frame,
     randomness: Randomness,
-    kept: Kept | None = None,
+    reference: Reference | None = None,
 ) -> Outcome:
     """One step of K particles; from nothing to the first weighted particles where `state` is None.
 
-    With `kept` it is a step of a conditional filter, whose `resampling` is a `Conditional`.
+    With `reference` it is a step of a conditional filter, whose `resampling` is a `Conditional`.
     """
     particles, noise = sampler.particles, randomness.noise
     imputation = imputation_keys(model, frame, randomness.imputation, particles)
     themselves = jnp.arange(particles, dtype=jnp.int32)
     if state is None:
         memory, ancestors, resampled = model.start(frame.inputs), themselves, False
-        index = None if kept is None else kept.index
+        index = None if reference is None else reference.index
     else:
-        state, ancestors, resampled = _resample(sampler, state, frame, randomness.resampling, kept)
-        memory, index = state.memory, state.kept
+        state, ancestors, resampled = _resample(sampler, state, frame, randomness.resampling, reference)
+        memory, index = state.memory, state.reference
 
     def extend(memory: Memory, noise: Any, imputation: Key | None, number: Any) -> tuple[Any, Scalar, Any, Memory]:
         prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=state is None)
         latent, imputed = from_noise(proposed, noise), imputation
-        if kept is not None:
-            latent = jnp.where(number == index, kept.latent, latent)
-            imputed = None if imputation is None else (imputation, number == index, kept.observation)
+        if reference is not None:
+            latent = jnp.where(number == index, reference.latent, latent)
+            imputed = None if imputation is None else (imputation, number == index, reference.observation)
         densities = log_densities(model, prior, proposed, memory, latent, frame, imputed)
         later = model.advance_with(memory, latent, densities.observation, frame.observed, frame.inputs)
         return latent, densities.log_weight, None if imputation is None else densities.observation, later
@@ -122,17 +122,17 @@ def take_step(
 
 
 def _resample(
-    sampler: Filter, state: State, frame: Frame, numbers: Any, kept: Kept | None
+    sampler: Filter, state: State, frame: Frame, numbers: Any, reference: Reference | None
 ) -> tuple[State, Ancestors, Any]:
     """The state with resampled histories and even weights, if the criterion asks for it."""
     themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
     wanted, scheme = sampler.criterion(state.log_weights), sampler.resampling
     parent = index = None
-    if kept is not None:
-        assert isinstance(scheme, Conditional) and state.kept is not None
-        parent = index = state.kept
-        if kept.log_ahead is not None:
-            chosen = scheme.choose(normalize(state.log_weights + kept.log_ahead)[0], numbers)
+    if reference is not None:
+        assert isinstance(scheme, Conditional) and state.reference is not None
+        parent = index = state.reference
+        if reference.log_ahead is not None:
+            chosen = scheme.choose(normalize(state.log_weights + reference.log_ahead)[0], numbers)
             parent = index = frame.unless_padding(chosen, parent)
     if wanted is False:
         return State(state.memory, state.latents, state.log_weights, index), themselves, False
@@ -190,7 +190,7 @@ def log_densities(
 ) -> Densities:
     """The densities of z_t and x_t for one particle; what is missing of x_t is imputed where its memory needs it.
 
-    `imputation` is a key; or a key, whether the particle is a kept one, and what that has in place of a draw.
+    `imputation` is a key; or a key, whether the particle is the reference, and what that has in place of a draw.
     """
     emission = model.emission(memory, latent, frame.inputs)
     log_emission = observed_log_prob(emission, frame.observation, frame.observed)
@@ -215,9 +215,9 @@ def log_densities(
 def imputed_observation(emission: Any, frame: Frame, imputation: Any) -> Observation:
     """x_t with its missing part drawn given the rest."""
     assert frame.observed is not None
-    key, is_kept, kept = imputation if isinstance(imputation, tuple) else (imputation, False, frame.observation)
+    key, is_given, given = imputation if isinstance(imputation, tuple) else (imputation, False, frame.observation)
     drawn = impute(emission, frame.observation, frame.observed, key=key)
-    return jax.lax.stop_gradient(drawn if is_kept is False else jnp.where(is_kept, kept, drawn))
+    return jax.lax.stop_gradient(drawn if is_given is False else jnp.where(is_given, given, drawn))
 
 
 def imputation_keys(model: Model, frame: Frame, key: Key, particles: int) -> Any:

@@ -35,13 +35,13 @@ class Particles(eqx.Module):
 class State(eqx.Module):
     """Where a filter stands after a step: all that the next one needs, besides the data.
 
-    `kept` is the index of the particle that a conditional filter keeps; None in other filters.
+    `reference` is the index of the particle that a conditional filter keeps; None in other filters.
     """
 
     memory: Memory
     latents: Shaped[Array, " particles *latent"]
     log_weights: LogWeights
-    kept: Int[Array, ""] | None = None
+    reference: Int[Array, ""] | None = None
 
     @property
     def particles(self) -> Particles:
