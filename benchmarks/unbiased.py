@@ -22,7 +22,7 @@ import mcfo
 from mcfo.kalman import log_evidence
 from mcfo.models import LinearGaussian
 from mcfo.proposals import AffineGaussian, Bootstrap
-from mcfo.resampling import Multinomial, Residual, Resampling, Stratified, Systematic
+from mcfo.resampling import Multinomial, Resampling, Residual, Stratified, Systematic
 from mcfo.smc.weights import normalize
 
 Row = dict[str, Any]
@@ -184,7 +184,12 @@ def score(small: bool) -> Iterator[tuple[Row, Callable[[], Row]]]:
 
     def told(samples: np.ndarray) -> Row:
         error = samples.std(axis=0, ddof=1) / len(samples) ** 0.5
-        numbers = {"exact": exact, "estimate": samples.mean(axis=0), "standard_error": error, "gap": gap(samples, exact)}
+        numbers = {
+            "exact": exact,
+            "estimate": samples.mean(axis=0),
+            "standard_error": error,
+            "gap": gap(samples, exact),
+        }
         return {f"{name}_{i + 1}": round(float(value[i]), 3) for name, value in numbers.items() for i in (0, 1)}
 
     def estimated(method: str, particles: int, lengths: dict[str, int], count: int) -> Row:

@@ -30,8 +30,14 @@ def test_states_and_missing_values_by_particle_gibbs():
 def test_a_model_with_memory_keeps_what_it_imputed():
     values = np.array([[1, np.nan], [0, 0], [np.nan, 1]])
     found = gibbs_series(
-        Remembering(), Bootstrap(), Series.from_values(values), key=jax.random.key(0), sampler=ConditionalSMC(4), paths=8,
-        burn_in=2, draws=4,
+        Remembering(),
+        Bootstrap(),
+        Series.from_values(values),
+        key=jax.random.key(0),
+        sampler=ConditionalSMC(4),
+        paths=8,
+        burn_in=2,
+        draws=4,
     )
     assert found.draws is not None
     assert set(np.unique(found.draws.observations)) <= {0.0, 1.0}

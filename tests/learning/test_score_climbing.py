@@ -23,7 +23,10 @@ from support.problems import data, scalar_model
 
 def test_the_gradient_is_the_score_of_the_trajectory():
     """Of a model with memory and gaps: what was imputed for the trajectory counts too."""
-    series_list = [Series.from_values([[1, np.nan], [0, 0], [np.nan, 1], [1, 1]]), Series.from_values([[0, 1], [np.nan, 0]])]
+    series_list = [
+        Series.from_values([[1, np.nan], [0, 0], [np.nan, 1], [1, 1]]),
+        Series.from_values([[0, 1], [np.nan, 0]]),
+    ]
     batch, model = stack(series_list), Remembering()
     gradients, run = ascent(
         mcfo.objectives.mcfo(3, theta="score-climbing"), model, Bootstrap(), batch, jax.random.key(0)

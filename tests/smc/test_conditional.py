@@ -10,7 +10,7 @@ import pytest
 
 from mcfo import ConditionalSMC, Series, kalman_smoother
 from mcfo.proposals import Bootstrap
-from mcfo.resampling import ESSBelow, Multinomial, Never, Residual, Resampling, Stratified, Systematic
+from mcfo.resampling import ESSBelow, Multinomial, Never, Resampling, Residual, Stratified, Systematic
 from mcfo.smc.resampling import pick
 from mcfo.smc.trajectory import Trajectory
 from mcfo.smc.weights import normalize

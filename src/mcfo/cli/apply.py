@@ -59,7 +59,9 @@ def smooth(
     only: opt.Only = None,
     particles: opt.AskedParticles = None,
     method: opt.SmoothingMethod = None,
-    paths: Annotated[int, opt.sampling("Paths that are drawn backwards in time, or sweeps of particle Gibbs.", min=2, max=100_000)] = 500,
+    paths: Annotated[
+        int, opt.sampling("Paths that are drawn backwards in time, or sweeps of particle Gibbs.", min=2, max=100_000)
+    ] = 500,
     quantiles: opt.Quantiles = None,
     draws: Draws = None,
     seed: opt.Seed = 0,

@@ -9,7 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Shaped
 
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
 from mcfo.inference.exact_laws import smooth_arrays, uses_exact_laws

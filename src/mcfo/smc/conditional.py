@@ -155,7 +155,12 @@ def _sweep(
     filtering = _Conditioned(sampler.particles, scheme, sampler.criterion)
     step: Callable[..., Outcome] = take_step
     if trajectory is not None:
-        step = _keeping(sampler, trajectory, frames(proposal, series), jax.random.randint(first, (), 0, sampler.particles, jnp.int32))
+        step = _keeping(
+            sampler,
+            trajectory,
+            frames(proposal, series),
+            jax.random.randint(first, (), 0, sampler.particles, jnp.int32),
+        )
 
     def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> Any:
         state = outcome.state

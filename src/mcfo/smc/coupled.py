@@ -70,7 +70,9 @@ class CoupledChains(eqx.Module):
         elif self.sampler.sampling == "backward":
             raise ValueError("Coupled chains average over the filter's own paths. Use sampling='ancestors'.")
         elif self.sampler.lag is not None:
-            raise ValueError("Truncated ancestor sampling is approximate: nothing is unbiased by it. Leave out the lag.")
+            raise ValueError(
+                "Truncated ancestor sampling is approximate: nothing is unbiased by it. Leave out the lag."
+            )
         if self.sampler.particles < 2:
             raise ValueError("Coupled chains need at least 2 particles. Use CoupledChains(SMC(100)), say.")
         if not (is_positive(self.sweeps) and isinstance(self.burn_in, int) and 0 <= self.burn_in <= self.sweeps):
@@ -132,9 +134,7 @@ class Coupled(Conditional):
     def choose(self, log_weights: LogWeights, numbers: Any) -> Int[Array, ""]:
         return _maximally_coupled(log_weights, numbers[1][None])[0]
 
-    def given(
-        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""]
-    ) -> tuple[Ancestors, Int[Array, ""]]:
+    def given(self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""]) -> tuple[Ancestors, Int[Array, ""]]:
         return _maximally_coupled(log_weights, numbers[0]).at[0].set(parent), jnp.zeros((), jnp.int32)
 
 
@@ -152,9 +152,7 @@ def _maximally_coupled(log_weights: LogWeights, uniforms: Float[Array, "count 3"
     return jax.vmap(draw)(uniforms)
 
 
-def start(
-    chains: CoupledChains, model: Model, proposal: Proposal, series: Series, average: Average, key: Key
-) -> Pair:
+def start(chains: CoupledChains, model: Model, proposal: Proposal, series: Series, average: Average, key: Key) -> Pair:
     """X_0, X_1 and Y_0."""
     begin, second, later, own = jax.random.split(typed(key), 4)
     steps = frames(proposal, series)

@@ -166,9 +166,7 @@ class Conditional(Resampling):
         """A particle by these normalized log-weights."""
         return pick(jnp.exp(log_weights), numbers[1][0])
 
-    def given(
-        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""]
-    ) -> tuple[Ancestors, Int[Array, ""]]:
+    def given(self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""]) -> tuple[Ancestors, Int[Array, ""]]:
         """Ancestors given that `parent` keeps a descendant, and the index of that descendant."""
         return self.scheme.conditional(log_weights, numbers[0], parent, numbers[1][1:])
 

@@ -40,7 +40,9 @@ class Trajectory(eqx.Module):
 def path_log_density(model: Model, steps: Frame, path: Trajectory) -> Scalar:
     """log p(z_1:T, x_1:T), of what was observed of x and what was imputed; `steps` are all steps of the series."""
     steps = path.complete(steps)
-    first, rest = (jax.tree.map(lambda array, part=part: array[part], (path.latents, steps)) for part in (0, slice(1, None)))
+    first, rest = (
+        jax.tree.map(lambda array, part=part: array[part], (path.latents, steps)) for part in (0, slice(1, None))
+    )
     start = model.start(first[1].inputs)
     head = _log_density(model, model.initial(start, first[1].inputs), start, *first)
 
