@@ -1,7 +1,8 @@
 """Studies of conditional SMC and of coupled chains, into results/verify. Run: python benchmarks/unbiased.py [STUDY]
 
-`invariance`: long chains of conditional SMC against the exact smoothing law, with wrong schemes as controls. `means` and
-`score`: unbiased estimates against exact ones, with the filter's own as controls. `meetings`: when coupled chains meet.
+`invariance`: long chains of conditional SMC against the exact smoothing distribution, with wrong schemes as controls.
+`means` and `score`: unbiased estimates against exact ones, with the filter's own as controls. `meetings`: when coupled
+chains meet. `climbing`: the paper's learning experiment by score climbing, beside Fisher's identity.
 A row that results/verify has already is not computed again. `--small` is a version for tests.
 """
 
@@ -19,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import mcfo
+from mcfo.experiments.lgssm_problem import FIXED, Preset, build_problem, parameters
 from mcfo.kalman import log_evidence
 from mcfo.models import LinearGaussian
 from mcfo.proposals import AffineGaussian, Bootstrap
@@ -242,7 +244,45 @@ def meetings(small: bool) -> Iterator[tuple[Row, Callable[[], Row]]]:
             yield what, lambda m=method, p=particles, s=steps: measured(m, p, s)
 
 
-STUDIES = {study.__name__: study for study in (invariance, means, score, meetings)}
+def climbing(small: bool) -> Iterator[tuple[Row, Callable[[], Row]]]:
+    """The paper's learning experiment: averaged parameters at the end, and the exact NLL per step above that of the true
+    ones, on held-out series."""
+    size = Preset(series=20, test_series=10, steps=20, watched=5) if small else Preset()
+    problem = build_problem(size, 0)
+
+    @eqx.filter_jit
+    def nll(model: Any) -> Any:
+        return -jnp.mean(jax.vmap(lambda one: log_evidence(model, one))(problem.test)) / size.length
+
+    def learned(objective: Any) -> Row:
+        fitted = mcfo.fit(
+            *(problem.model, problem.proposal, problem.train),
+            objective=objective,
+            steps=size.steps,
+            batch=size.batch,
+            learning_rate=size.learning_rate,
+            fixed=FIXED,
+            seeds=size.seeds,
+            select="average",
+            log_every=size.log_every,
+            devices=1,
+        )
+        ends = [parameters(seed.model, seed.proposal) for seed in fitted.seeds]
+        above = [float(nll(seed.model) - nll(problem.truth)) for seed in fitted.seeds]
+        found = {name: round(float(np.mean([end[name] for end in ends])), 4) for name in ("theta_1", "theta_2")}
+        spread = {f"{name}_spread": round(float(np.std([end[name] for end in ends])), 4) for name in found}
+        return {**found, **spread, "nll_above_truth": f"{np.mean(above):.2e}", "training": round(fitted.seconds, 1)}
+
+    for particles, rules in (
+        (10, {"theta": "score-climbing", "phi": "score-climbing"}),
+        (100, {"theta": "fisher", "phi": "dreg"}),
+        (10, {"theta": "fisher", "phi": "dreg"}),
+    ):
+        what = {**rules, "particles": particles, "series": size.series, "updates": size.steps, "seeds": len(size.seeds)}
+        yield what, lambda k=particles, r=rules: learned(mcfo.objectives.mcfo(k, **r))
+
+
+STUDIES = {study.__name__: study for study in (invariance, means, score, meetings, climbing)}
 
 
 def run(name: str, folder: Path, *, small: bool = False) -> list[Row]:

@@ -130,7 +130,7 @@ def test_ancestor_sampling_with_gaps_and_padding():
 class Unconditional(Resampling):
     """Negative control: the others are drawn as if no particle were kept, which has the same index at every step.
 
-    With an index that is drawn evenly it would be right for K = 2: the other's ancestor then has the law of the weights.
+    With an index that is drawn evenly it would be right for K = 2: the other's ancestor is then drawn by the weights.
     """
 
     scheme: Resampling

@@ -44,7 +44,18 @@ def check_meetings(rows):
         assert 0 < float(row["median_meeting"]) <= float(row["meeting_99"]), row
 
 
-CHECKS = {"invariance": check_invariance, "means": check_means, "score": check_score, "meetings": check_meetings}
+def check_climbing(rows):
+    above = {(row["theta"], row["particles"]): float(row["nll_above_truth"]) for row in rows}
+    assert above["score-climbing", "10"] < above["fisher", "100"] + 5e-4
+
+
+CHECKS = {
+    "invariance": check_invariance,
+    "means": check_means,
+    "score": check_score,
+    "meetings": check_meetings,
+    "climbing": check_climbing,
+}
 
 
 @pytest.mark.parametrize("study", CHECKS)

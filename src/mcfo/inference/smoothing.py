@@ -195,8 +195,9 @@ def gibbs_series(
 ) -> Smoothed:
     """Smooth one series by particle Gibbs: a chain of conditional SMC, one path for each sweep.
 
-    Its stationary distribution is the exact one for every K, also of models that are not Markov, whose ancestor sampling
-    takes O(K T²) a sweep; neighboring paths are correlated. The record is that of the filter that found the first path.
+    Its stationary distribution is the exact one for every K, also of models that are not Markov, whose ancestor
+    sampling takes O(K T²) a sweep; neighboring paths are correlated. The record is that of the filter that found the
+    first path.
 
     **Arguments:**
 

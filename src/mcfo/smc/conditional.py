@@ -54,8 +54,8 @@ class ConditionalSMC(eqx.Module):
 
     - `particles`: K.
     - `resampling`, `criterion`: as in [`SMC`][], at every step by default.
-    - `sampling`: what keeps early steps from being stuck with the one lineage that survives. "ancestors" draws the reference's
-      ancestor anew at each step, with probability proportional to W_t-1 p(z'_t:T, x_t:T | h_t-1) (Lindsten,
+    - `sampling`: what keeps early steps from being stuck with the one lineage that survives. "ancestors" draws the
+      reference's ancestor anew at each step, with probability proportional to W_t-1 p(z'_t:T, x_t:T | h_t-1) (Lindsten,
       Jordan and Schön, 2014): O(K) a step for a Markov model, and O(K (T - t)) for others, whose whole future depends
       on it. "backward" draws the trajectory backwards (Whiteley, 2010; Markov models only). "none" does neither: K has
       to grow with T.

@@ -129,7 +129,8 @@ def _resample(
     wanted, scheme = sampler.criterion(state.log_weights), sampler.resampling
     parent = index = None
     if reference is not None:
-        assert isinstance(scheme, Conditional) and state.reference is not None
+        assert isinstance(scheme, Conditional)
+        assert state.reference is not None
         parent = index = state.reference
         if reference.log_ahead is not None:
             chosen = scheme.choose(normalize(state.log_weights + reference.log_ahead)[0], numbers)

@@ -65,8 +65,10 @@ def path_log_density(model: Model, steps: Frame, path: Trajectory) -> Scalar:
 
 
 def path_score(model: Model, steps: Frame, paths: Trajectory, log_weights: LogWeights) -> Any:
-    """Σ_i W_i ∇_θ log p_θ(z_1:T^i, x_1:T) over weighted paths, (steps, particles, ...): with the structure of the model,
-    and None for what is no parameter."""
+    """Σ_i W_i ∇_θ log p_θ(z_1:T^i, x_1:T) over weighted paths, (steps, particles, ...).
+
+    It has the structure of the model, with None for what is no parameter.
+    """
 
     def average(model: Model) -> Scalar:
         each = jax.vmap(lambda path: path_log_density(model, steps, path), in_axes=1)(paths)
