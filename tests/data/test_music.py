@@ -15,7 +15,7 @@ import pytest
 from scipy.io import savemat
 
 from mcfo.data.music_files import ORIGINALS, Original, _digest, download, read_music
-from mcfo.data.piano_rolls import SPLITS, read_midi, statistics, write_midi
+from mcfo.data.piano_rolls import SPLITS, TimeGrid, read_midi, statistics, write_midi
 from mcfo.data.tables import read_series
 from mcfo.errors import InputError
 from support.commands import invoke, refused
@@ -281,6 +281,34 @@ def broken(tmp_path):
     yield tmp_path / "twos.mat", "other than 0 and 1"
 
 
+def test_sampling_in_time_repeats_steps():
+    """Quarter notes of 0.6 s, every 0.3 s: rounding gives the note before 7, 14, 28 quarters a third frame."""
+    roll = np.eye(88, dtype=np.uint8)[np.arange(30) % 88]
+    sampled = TimeGrid(0.3, 100, steps_per_quarter=1).sample(np.concatenate([roll, np.zeros((3, 88), np.uint8)]))
+    repeats = np.bincount(sampled.argmax(axis=1))
+    late = [k for k in range(31) if k * 600000 / 1e6 / 0.3 > 2 * k]
+    assert late
+    assert [k for k in range(30) if repeats[k] == 3] == [k - 1 for k in late]
+    assert [k for k in range(30) if repeats[k] == 1] == [k for k in late if k < 30]
+    np.testing.assert_array_equal(sampled, roll[np.repeat(np.arange(30), repeats)])
+    # Control: where the quotients are exact, every note is doubled.
+    np.testing.assert_array_equal(TimeGrid(0.25, 120, steps_per_quarter=1).sample(roll), np.repeat(roll, 2, axis=0))
+    # Longer periods leave notes out, and silence has no frames.
+    assert len(TimeGrid(1.0, 120, steps_per_quarter=2).sample(roll)) == 8
+    assert TimeGrid(0.3).sample(np.zeros((4, 88), np.uint8)).shape == (0, 88)
+
+
+@NEEDS_SHARED
+def test_sampled_chorales_have_the_frames_of_public_files():
+    splits = TimeGrid(0.3, 100, steps_per_quarter=1).sample_all(read_music(SHARED / "jsb.npz"))
+    assert {split: sum(map(len, splits[split])) for split in ("train", "test")} == {"train": 27674, "test": 9473}
+    first, sampled = read_music(SHARED / "jsb.npz")["test"][0], splits["test"][0]
+    starts = [int(np.ceil(k * 600000 / 1e6 / 0.3)) for k in range(len(first) + 1)]
+    np.testing.assert_array_equal(sampled, np.repeat(first, np.diff(starts), axis=0))
+    tunes = TimeGrid(0.3, 120, steps_per_quarter=2).sample_all(read_music(SHARED / "nottingham.npz"))
+    assert sum(map(len, tunes["test"])) == 37125
+
+
 def test_what_is_broken_is_refused_with_its_place(tmp_path):
     for path, message in broken(tmp_path):
         with pytest.raises(InputError) as caught:
@@ -322,12 +350,24 @@ def test_the_command(tmp_path):
     assert "21-108" in result.stdout
     files = f"--data {tmp_path}/m/train.npz --validation {tmp_path}/m/valid.npz --out {tmp_path}/m-run"
     assert result.stdout.endswith(f"\nLearn from it: mcfo fit vrnn {files}\n")
+    sampled = invoke(
+        "data", "music", "--from", tmp_path / "a.json", "--out", tmp_path / "s", "--sampling-period", "0.15"
+    )
+    assert sampled.exit_code == 0, sampled.output
+    np.testing.assert_array_equal(
+        read_series(tmp_path / "s" / "valid.npz").series_list[0].observations, np.repeat(rolls()["valid"][0], 2, axis=0)
+    )
     found = read_series(tmp_path / "m" / "train.npz")
     np.testing.assert_array_equal(found.series_list[1].observations, rolls()["train"][1])
     for arguments, message in (
         ([], "Give either a file with --from"),
         (["--from", "x.npz", "--download", "jsb"], "Give either a file with --from"),
         (["--download", "jbs"], "There is no data set 'jbs'"),
+        (["--from", tmp_path / "a.json", "--out", tmp_path / "n", "--sampling-period", "0"], "is a number above zero"),
+        (
+            ["--from", tmp_path / "a.json", "--out", tmp_path / "n", "--sampling-period", "1e-9"],
+            "longer sampling period",
+        ),
         (["--from", tmp_path / "a.json", "--out", tmp_path / "m"], "exists already"),
     ):
         assert refused(invoke("data", "music", *arguments), message)

@@ -214,6 +214,10 @@ def music(
     ] = None,
     out: Annotated[Path, opt.main("Folder for the data; it must not exist yet.")] = Path("music"),
     steps_per_quarter: opt.StepsPerQuarter = 2,
+    sampling_period: Annotated[
+        float | None, opt.output("Sample the pieces every so many seconds, instead of one row for each of their steps.")
+    ] = None,
+    beats_per_minute: Annotated[float, opt.output("The tempo for --sampling-period, in quarter notes.")] = 100.0,
     force: opt.Force = False,
 ) -> None:
     """Convert polyphonic music to piano-rolls of 88 keys.
@@ -226,19 +230,26 @@ def music(
         check_known(download, _SETS, "data set")
     check_out(out, force)
     with messages():
-        _music(source, download, out, steps_per_quarter)
+        _music(source, download, out, steps_per_quarter, sampling_period, beats_per_minute)
     train, valid = (str(out / f"{split}.npz") for split in ("train", "valid"))
     run = str(out.with_name(out.name + "-run"))
     command = shlex.join(["mcfo", "fit", "vrnn", "--data", train, "--validation", valid, "--out", run])
     print(f"Learn from it: {command}")
 
 
-def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: int) -> None:
+def _music(
+    source: Path | None,
+    name: str | None,
+    out: Path,
+    steps_per_quarter: int,
+    sampling_period: float | None,
+    beats_per_minute: float,
+) -> None:
     from rich.console import Console
 
     from mcfo.data.music_files import download, read_music
     from mcfo.data.npz import write_npz
-    from mcfo.data.piano_rolls import statistics
+    from mcfo.data.piano_rolls import TimeGrid, checked, statistics
 
     console = Console()
     try:
@@ -248,6 +259,9 @@ def _music(source: Path | None, name: str | None, out: Path, steps_per_quarter: 
                 source = download(str(name), out)
         with console.status(f"Reading {source}"):
             splits = read_music(source, steps_per_quarter=steps_per_quarter)
+        if sampling_period is not None:
+            grid = TimeGrid(sampling_period, beats_per_minute, steps_per_quarter)
+            splits = checked(grid.sample_all(splits), str(source))
         out.mkdir(parents=True, exist_ok=True)
         for split, rolls in splits.items():
             arrays = {str(index): roll for index, roll in enumerate(rolls, 1)}

@@ -16,6 +16,7 @@ from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
 from mcfo.cli.stream import stream
+from mcfo.cli.sweep import sweep
 
 app = typer.Typer(
     name="mcfo",
@@ -44,7 +45,7 @@ def _options(
 
 _COMMANDS = {
     "Start": (demo, models),
-    "Learn": (fit, report, evaluate),
+    "Learn": (fit, report, evaluate, sweep),
     "Use what was learned": (filter, smooth, forecast, simulate, stream),
     "The paper": (reproduce,),
 }

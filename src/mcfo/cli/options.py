@@ -71,7 +71,7 @@ Quantiles = Annotated[
     ),
 ]
 Future = Annotated[Path | None, data("A table of the coming inputs, one row for each step, if the model reads inputs.")]
-StepsPerQuarter = Annotated[int, output("Steps of a quarter note in MIDI files: 2 for eighths.", min=1, max=48)]
+StepsPerQuarter = Annotated[int, output("Steps of a quarter note: 2 for eighths.", min=1, max=48)]
 Force = Annotated[bool, output("Write into the folder even if it exists.", "--force")]
 
 

@@ -73,6 +73,42 @@ def transpose(roll: np.ndarray, shift: int) -> np.ndarray | None:
     return None if shift and lost.any() else np.roll(roll, shift, axis=1)
 
 
+class TimeGrid(NamedTuple):
+    """Points in time at which pieces are sampled: public copies of these data sets hold seconds instead of notes.
+
+    Step k of a piece begins at t_k = k m / 10⁶ seconds, where m is the whole number of microseconds that the tempo
+    gives a step, and fills the frames from ⌈t_k / period⌉ to ⌈t_k+1 / period⌉ - 1. Floating point rounds the quotients:
+    7 quarter notes of 0.6 s are 14.000000000000002 periods of 0.3 s, so that the note before lasts one frame more.
+    Files that were sampled so repeat a quarter note two or three times.
+
+    - `period`: the seconds between two frames.
+    - `beats_per_minute`, `steps_per_quarter`: the tempo, and how many steps of a piece are a quarter note.
+    """
+
+    period: float
+    beats_per_minute: float = 100.0
+    steps_per_quarter: int = 2
+
+    def sample(self, roll: np.ndarray) -> np.ndarray:
+        """Return the frames of a piece, without the silence after its last note."""
+        microseconds = round(60e6 / self.beats_per_minute / self.steps_per_quarter)
+        starts = np.ceil(np.arange(len(roll) + 1) * microseconds / 1e6 / self.period)
+        if starts[-1] > _MOST_STEPS:
+            raise InputError(
+                f"A piece of {len(roll)} steps has {starts[-1]:.3g} frames of {self.period:g} s, more than "
+                f"{_MOST_STEPS}. Take a longer sampling period."
+            )
+        frames = np.repeat(roll, np.diff(starts).astype(int), axis=0)
+        return frames[: np.max(np.flatnonzero(frames.any(axis=1)), initial=-1) + 1]
+
+    def sample_all(self, splits: Splits) -> Splits:
+        """Return the frames of all pieces."""
+        for name, value in (("sampling period", self.period), ("tempo", self.beats_per_minute)):
+            if not (np.isfinite(value) and value > 0):
+                raise InputError(f"The {name} is a number above zero, but got {value:g}.")
+        return {split: [self.sample(roll) for roll in rolls] for split, rolls in splits.items()}
+
+
 def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
     """Convert nested lists of pieces, steps and MIDI numbers to piano-rolls; `where` names them in errors."""
     if not isinstance(pieces, list | tuple):
