@@ -245,8 +245,8 @@ def meetings(small: bool) -> Iterator[tuple[Row, Callable[[], Row]]]:
 
 
 def climbing(small: bool) -> Iterator[tuple[Row, Callable[[], Row]]]:
-    """The paper's learning experiment: averaged parameters at the end, and the exact NLL per step above that of the true
-    ones, on held-out series."""
+    """The paper's learning experiment: averaged parameters at the end, and the exact NLL per step above that of the
+    true ones, on held-out series."""
     size = Preset(series=20, test_series=10, steps=20, watched=5) if small else Preset()
     problem = build_problem(size, 0)
 
