@@ -27,6 +27,7 @@ def test_states_and_missing_values_by_particle_gibbs():
     assert (np.abs(kalman_filter(model, series).filtered.mean[:, 0] - exact.mean[:, 0]) > 4.5 * scale).any()
 
 
+@pytest.mark.ci
 def test_a_model_with_memory_keeps_what_it_imputed():
     values = np.array([[1, np.nan], [0, 0], [np.nan, 1]])
     found = gibbs_series(

@@ -21,6 +21,7 @@ from support.memory import Remembering
 from support.problems import data, scalar_model
 
 
+@pytest.mark.ci
 def test_the_gradient_is_the_score_of_the_trajectory():
     """Of a model with memory and gaps: what was imputed for the trajectory counts too."""
     series_list = [

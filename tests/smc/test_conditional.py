@@ -26,7 +26,11 @@ def name(scheme):
     return type(scheme).__name__.lower()
 
 
-@pytest.mark.parametrize("scheme", SCHEMES, ids=name)
+@pytest.mark.parametrize(
+    "scheme",
+    [scheme if name(scheme) == "systematic" else pytest.param(scheme, marks=pytest.mark.ci) for scheme in SCHEMES],
+    ids=name,
+)
 def test_conditional_ancestors_have_the_law_of_the_scheme_given_one_of_them(scheme):
     """Unconditional draws, weighted by how many descendants the parent has, say the same on average."""
     particles, draws = 5, 20_000
@@ -83,6 +87,7 @@ def assert_invariant(sampler, model, series, law, **options):
     assert_mean(deviations(sampler, model, series, law, **options), exact_moments(law[1]), sigmas=4.5)
 
 
+@pytest.mark.ci
 def test_the_joint_law_is_that_of_the_kalman_smoother():
     model, series, (mean, covariance) = problem(missing=True)
     exact = kalman_smoother(model, series)
@@ -90,6 +95,7 @@ def test_the_joint_law_is_that_of_the_kalman_smoother():
     np.testing.assert_allclose(exact.variance()[:, 0], np.diag(covariance), rtol=1e-6)
 
 
+@pytest.mark.ci
 def test_ancestor_sampling_leaves_the_smoothing_law_invariant():
     assert_invariant(ConditionalSMC(2), *problem())
 
@@ -230,6 +236,7 @@ def test_one_draw_by_a_uniform_number():
     np.testing.assert_allclose(counts / 1000, weights / 2.8, atol=1.1e-3)
 
 
+@pytest.mark.ci
 def test_a_sweep_that_breaks_down_leaves_the_trajectory():
     series = Series.from_values([[0.1], [1e200], [0.2]])
     path = Trajectory(jnp.full((3, 1), 0.5), None)
