@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -19,7 +19,7 @@ from mcfo.smc.compatibility import check_arguments, check_instance, check_series
 from mcfo.smc.conditional import ConditionalSMC
 from mcfo.smc.coupled import Average, CoupledChains, Pair, advance, start, withheld
 from mcfo.smc.trajectory import Trajectory, path_score
-from mcfo.types import LogWeights
+from mcfo.types import HostArray, LogWeights
 
 _MOST, _AT_ONCE = 256, 2**21
 """Pairs that go on together, and particles of all their steps."""
@@ -62,7 +62,7 @@ def unbiased_smoothing(
     series: Series,
     *,
     chains: CoupledChains | None = None,
-    statistic: Literal["mean", "score"] | Callable[[Array], Any] = "mean",
+    statistic: str | Callable[[Array], Any] = "mean",
     replicates: int = 1000,
     seed: int = 0,
 ) -> UnbiasedSmoothing:
@@ -126,7 +126,7 @@ def _continued(
     series: Series,
     average: Average,
     pairs: Pair,
-    indices: Int[np.ndarray, " width"],
+    indices: Int[HostArray, " width"],
     count: int,
 ) -> Pair:
     """The same with some pairs so many sweeps further, or done."""
