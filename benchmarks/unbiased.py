@@ -273,11 +273,12 @@ def climbing(small: bool) -> Iterator[tuple[Row, Callable[[], Row]]]:
         spread = {f"{name}_spread": round(float(np.std([end[name] for end in ends])), 4) for name in found}
         return {**found, **spread, "nll_above_truth": f"{np.mean(above):.2e}", "training": round(fitted.seconds, 1)}
 
-    for particles, rules in (
+    settings: tuple[tuple[int, Row], ...] = (
         (10, {"theta": "score-climbing", "phi": "score-climbing"}),
         (100, {"theta": "fisher", "phi": "dreg"}),
         (10, {"theta": "fisher", "phi": "dreg"}),
-    ):
+    )
+    for particles, rules in settings:
         what = {**rules, "particles": particles, "series": size.series, "updates": size.steps, "seeds": len(size.seeds)}
         yield what, lambda k=particles, r=rules: learned(mcfo.objectives.mcfo(k, **r))
 

@@ -147,7 +147,7 @@ def _resample(
     if wanted is not True:
         ancestors = jnp.where(wanted, ancestors, themselves)
         log_weights = jnp.where(wanted, log_weights, state.log_weights)
-        index = None if parent is None else jnp.where(wanted, index, parent)
+        index = None if index is None or parent is None else jnp.where(wanted, index, parent)
     # The latents stay: only a padded step hands them on, and it does not resample.
     memory = inherit(state.memory, ancestors, ascending=scheme.ascending)
     return State(memory, state.latents, log_weights, index), ancestors, wanted
