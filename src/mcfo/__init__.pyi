@@ -26,6 +26,7 @@ from mcfo.inference.unbiased_smoothing import unbiased_smoothing as unbiased_smo
 from mcfo.kalman import kalman_filter as kalman_filter
 from mcfo.kalman import kalman_forecast as kalman_forecast
 from mcfo.kalman import kalman_smoother as kalman_smoother
+from mcfo.learning.comparison import compare as compare
 from mcfo.learning.devices import use_every_core as use_every_core
 from mcfo.learning.fit import fit as fit
 from mcfo.learning.progress import ProgressBar as ProgressBar

@@ -21,7 +21,8 @@ from support.learning import FIXED, make_series, start
 from mcfo.gradients.rules import DEVICES
 from mcfo.learning.devices import build_mesh
 from mcfo.learning.parameters import Modules, split
-from mcfo.learning.step import batch_outcome, compiled, first_trajectories, mean_over_devices
+from mcfo.learning.batch_gradients import batch_outcome, first_trajectories, mean_over_devices
+from mcfo.learning.step import compiled
 
 learned, rest = split(Modules(*start()), FIXED)
 learned = jax.tree.map(lambda array: jnp.stack([array, 1.1 * array]), learned)

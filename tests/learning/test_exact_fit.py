@@ -135,9 +135,10 @@ def test_the_unit_of_the_data_does_not_change_the_maximum(case, x64):
 def test_units_of_a_model_change_nothing_but_the_jacobian():
     series = Series.from_values(columns())
     for name, options in (("linear-gaussian", {}), ("linear-gaussian", {"latent": 1}), ("local-trend", {})):
-        model = mcfo.initialize(name, series, **options).model
+        begun = mcfo.initialize(name, series, **options)
+        model, learned = begun.model, split(Modules(begun.model, begun.proposal), begun.fixed)[0].model
         location, scale = series.values().mean(axis=0), series.values().std(axis=0)
-        units = standard_units(model, location, scale)
+        units = standard_units(model, learned, location, scale)
         standard = Series.from_values((series.values() - units.location) / scale)
         own = float(exact.log_evidence(model, series))
         moved = float(exact.log_evidence(in_units(model, units), standard)) - series.steps * np.log(scale).sum()

@@ -1,7 +1,5 @@
 """Structural models against statsmodels, which shares nothing with them."""
 
-import math
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,41 +9,22 @@ import statsmodels.api as sm
 
 from mcfo import Series, kalman_filter, kalman_forecast, kalman_smoother
 from mcfo.exact import is_exact, log_evidence
-from mcfo.models import AR, Cycle, GaussianStructural, Regression, Season, Trend, structural
+from mcfo.models import Cycle, GaussianStructural, Regression, Season, Trend, structural
 from mcfo.transforms import Log
-
-STEPS = 48
-VARIANCES = {
-    "sigma2.irregular": 0.7,
-    "sigma2.level": 0.3,
-    "sigma2.trend": 0.02,
-    "sigma2.seasonal": 0.11,
-    "sigma2.freq_seasonal_6(2)": 0.05,
-    "sigma2.freq_seasonal_4(2)": 0.03,
-    "sigma2.freq_seasonal_7.3(2)": 0.04,
-    "sigma2.cycle": 0.21,
-    "frequency.cycle": 2 * math.pi / 9,
-    "damping.cycle": 0.83,
-    "ar.L1": 0.5,
-    "ar.L2": -0.3,
-    "sigma2.ar": 0.4,
-    "beta.x1": 1.3,
-    "beta.x2": -0.4,
-}
-SCALES = {name: math.sqrt(value) for name, value in VARIANCES.items() if "sigma2" in name}
-WALK = Trend(level_scale=SCALES["sigma2.level"])
-LOCAL = {"slope": True, "slope_scale": SCALES["sigma2.trend"]}
-PERIOD = {"cycle_period_bounds": (2, 30)}
-AR2 = AR(coefficients=[0.5, -0.3], scale=SCALES["sigma2.ar"])
-
-
-def waves(period, name, **options):
-    return Season(period, kind="trigonometric", harmonics=2, scale=SCALES.get(name), **options)
-
-
-def cycle(scale=SCALES["sigma2.cycle"], damping=0.83):
-    return Cycle(period=9, damping=damping, scale=scale, bounds=(2, 30), diffuse=True)
-
+from support.structural_grid import (
+    AR2,
+    LOCAL,
+    PERIOD,
+    SCALES,
+    VARIANCES,
+    WALK,
+    cycle,
+    data,
+    model_of,
+    of_statsmodels,
+    series_of,
+    waves,
+)
 
 # What statsmodels calls a model, and what we do.
 CASES = {
@@ -148,27 +127,6 @@ CASES = {
 }
 
 
-def data(gaps):
-    generator = np.random.default_rng(3)
-    steps = np.arange(STEPS)
-    values = 20 + np.cumsum(generator.normal(size=STEPS)) + 2 * np.sin(2 * np.pi * steps / 6)
-    if gaps:
-        values[[0, 2, 3, 17, 18, 40, STEPS - 1]] = np.nan
-    return values, generator.normal(size=(STEPS, 2))
-
-
-def of_statsmodels(options, values, inputs):
-    options = dict(options)
-    exog = inputs if options.pop("exog", False) else None
-    theirs = sm.tsa.UnobservedComponents(values, exog=exog, use_exact_diffuse=True, **options)
-    return theirs.smooth([VARIANCES[name] for name in theirs.param_names])
-
-
-def series_of(ours, values, inputs):
-    uses = "regression" in ours or "input_weights" in ours
-    return Series.from_values(values, inputs=inputs if uses else None)
-
-
 def their_components(result):
     """Mean and variance of each component, by our names."""
     named = {"level": result.level, "slope": result.trend, "cycle": result.cycle, "ar": result.autoregressive}
@@ -185,7 +143,7 @@ def their_components(result):
 @pytest.mark.parametrize("name", CASES)
 def test_likelihood_and_components_equal_statsmodels(name):
     options, parts = CASES[name]
-    model = GaussianStructural(**({"irregular_scale": SCALES["sigma2.irregular"]} | parts))
+    model = model_of(parts)
     assert is_exact(model)
     values, inputs = data(gaps=True)
     result = of_statsmodels(options, values, inputs)

@@ -1,7 +1,5 @@
 """The maximum of the exact likelihood, from the start that the catalogue gives, against that of statsmodels."""
 
-from pathlib import Path
-
 import equinox as eqx
 import jax
 import numpy as np
@@ -13,12 +11,7 @@ from scipy.optimize import minimize
 from mcfo import Series, initialize
 from mcfo.exact import log_evidence
 from mcfo.learning.parameters import Modules, split
-
-DATA = Path(__file__).parent.parent.parent / "examples" / "data"
-
-
-def column(name):
-    return np.loadtxt(DATA / name, delimiter=",", skiprows=1, usecols=1)
+from support.real_series import AIRLINE, DRIVER_DEATHS
 
 
 def co2():
@@ -38,12 +31,12 @@ CASES = {
         {"level": "local linear trend"},
     ),
     "airline": (
-        lambda: column("airline.csv"),
+        lambda: AIRLINE,
         {"trend": "local", "season": 12, "transform": "log"},
         {"level": "local linear trend", "seasonal": 12},
     ),
     "driver deaths": (
-        lambda: column("driver_deaths.csv"),
+        lambda: DRIVER_DEATHS,
         {"season": 12, "transform": "log"},
         {"level": "local level", "seasonal": 12},
     ),

@@ -64,6 +64,32 @@ def test_the_variance_is_ten_times_below_that_of_the_plain_filter():
     assert ratios(PlainSwitching(model), Bootstrap(), series, exact, particles=2 * PARTICLES).var() * 10 > plain.var()
 
 
+def test_a_mixture_of_noises_has_the_evidence_of_the_mixture():
+    """Independent levels: log p is then a sum over steps of a mixture of two Gaussians, written out."""
+    level = LinearGaussian(
+        initial_mean=0.5,
+        initial_noise=0.7,
+        transition_matrix=0.0,
+        transition_noise=0.7,
+        transition_offset=[0.5],
+        emission_matrix=1.0,
+        emission_noise=1.0,
+    )
+    values = np.array([0.3, 6.0, -1.0, 0.9])
+    noises, weights = np.array([0.2, 9.0]), np.array([0.8, 0.2])
+    model = SwitchingLinearGaussian.with_mixed_noise(level, list(noises), weights)
+    variances = 0.7 + noises
+    densities = np.exp(-0.5 * (values[:, None] - 0.5) ** 2 / variances) / np.sqrt(2 * np.pi * variances)
+    exact = float(np.sum(np.log(densities @ weights)))
+    # The optimal proposal sums over both noises, so that nothing is left to chance here.
+    series = Series.from_values(values)
+    found = SMC(3)(model, OptimalRegimes(), series, key=jax.random.key(0)).log_evidence
+    np.testing.assert_allclose(found, exact, atol=1e-10)
+    # One Gaussian with the mixture's variance is another model.
+    alone = np.sum(-0.5 * (values - 0.5) ** 2 / (weights @ variances) - 0.5 * np.log(2 * np.pi * (weights @ variances)))
+    assert abs(alone - exact) > 0.5
+
+
 def test_inputs_reach_the_memory():
     def model(inputs):
         arguments = {"initial_mean": 0.0, "initial_noise": 1.0, "emission_matrix": 1.0, "transition_noise": 0.5}

@@ -8,6 +8,8 @@ import pytest
 
 import mcfo
 from mcfo import PIMH, SMC, Estimator, Objective, Series
+from mcfo.errors import for_the_command_line
+from mcfo.gradients.registry import RULES, name_of, rule_by_name
 from mcfo.resampling import Always, Systematic
 from mcfo.rules import DReG, FilterScore, Fisher, Pathwise
 from support.memory import Remembering
@@ -47,14 +49,61 @@ BINARY = Series.from_values([[0.0, 1.0], [1.0, 1.0], [0.0, 0.0]])
 
 def test_a_proposal_that_cannot_be_reparameterised():
     model, proposal = Remembering(), Tossing(jnp.array(0.1))
-    with pytest.raises(ValueError, match=r"Tossing\.initial\(\) returned Bernoulli.*Use mcfo\(phi='inclusive-kl'\)"):
+    with pytest.raises(ValueError, match=r"Tossing\.initial\(\) returned Bernoulli.*Use phi=\"inclusive-kl\", and"):
         mcfo.objectives.mcfo(5).loss(model, proposal, BINARY, key=KEY)
-    with pytest.raises(ValueError, match=r"Pathwise for theta .* Use theta='fisher'"):
+    with pytest.raises(ValueError, match=r"Pathwise for theta .* Use objective=\"mcfo\" with theta=\"filter-score\""):
         mcfo.objectives.aesmc(5).check(model, proposal, jax.tree.map(lambda array: array[None], BINARY))
     loss, _ = mcfo.objectives.mcfo(5, phi="inclusive-kl").loss(model, proposal, BINARY, key=KEY)
     assert jnp.isfinite(loss)
     # Where there is nothing to learn of the proposal, it need not be differentiable.
     assert jnp.isfinite(mcfo.objectives.mcfo(5).loss(model, mcfo.proposals.Bootstrap(), BINARY, key=KEY)[0])
+
+
+def test_a_rule_has_the_name_that_finds_it():
+    for side, rules in RULES.items():
+        for name in [*rules, *(["fisher-lag-7", "filter-score-draws-2"] if side == "theta" else ["path-kl-lag-7"])]:
+            assert name_of(rule_by_name(name, side)) == name
+
+
+def refusal(objective, proposal):
+    with pytest.raises(ValueError, match=type(proposal).__name__) as error:
+        objective.check(Remembering(), proposal, jax.tree.map(lambda array: array[None], BINARY))
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("objective", "proposal", "python", "command_line"),
+    [
+        (
+            mcfo.objectives.mcfo(5, theta="fisher-lag-50"),
+            Tossing(jnp.array(0.1)),
+            'Use phi="inclusive-kl", and leave theta="fisher-lag-50" and everything else as they are.',
+            "Use --phi inclusive-kl, and leave --theta fisher-lag-50 and everything else as they are.",
+        ),
+        (
+            mcfo.objectives.aesmc(5),
+            Tossing(jnp.array(0.1)),
+            'Use objective="mcfo" with theta="filter-score" and phi="inclusive-kl".',
+            "Use --objective mcfo with --theta filter-score and --phi inclusive-kl.",
+        ),
+        (
+            mcfo.objectives.bootstrap(5, theta="fisher-lag-3"),
+            Tossing(jnp.array(0.1)),
+            'Give Bootstrap(), or learn the proposal: objective="mcfo" with theta="fisher-lag-3".',
+            "Leave out --proposal, or learn the proposal: --objective mcfo with --theta fisher-lag-3.",
+        ),
+    ],
+)
+def test_a_remedy_keeps_what_was_chosen_and_speaks_the_language_of_the_caller(
+    objective, proposal, python, command_line
+):
+    assert python in refusal(objective, proposal)
+    with for_the_command_line():
+        found = refusal(objective, proposal)
+        assert command_line in found
+        assert python not in found
+    # Afterwards it is Python's again.
+    assert python in refusal(objective, proposal)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +135,7 @@ def test_a_proposal_that_cannot_be_reparameterised():
             "mcfo has no option 'particle'. Did you mean 'particles'",
         ),
         (lambda: mcfo.objectives.by_name("mcfo"), "mcfo needs a number of particles"),
-        (lambda: mcfo.objectives.elbo(2), r"The ELBO has one particle, but got 2. Use iwae\(2\)"),
+        (lambda: mcfo.objectives.elbo(2), r"The ELBO has one particle, but got 2. For more use iwae\(2\)"),
         (lambda: mcfo.objectives.mcfo(0), "at least one particle"),
         (lambda: mcfo.objectives.mcfo(5, sweeps=0), "at least one iteration"),
         (lambda: mcfo.objectives.mcfo(5, proposal_particles=0), "at least one particle"),

@@ -9,13 +9,13 @@ from scipy.stats import kstest
 
 from mcfo import Series, simulate
 from mcfo.data.inspection import STATISTICS, statistics
+from mcfo.data.residual_tests import autocorrelation
 from mcfo.data.tables import write_series
 from mcfo.errors import InputError
 from mcfo.inference import predictive_checks
 from mcfo.inference.predictive_checks import write_checks
 from mcfo.models import LinearGaussian, PoissonCounts
 from mcfo.proposals import Bootstrap, LocallyOptimal
-from mcfo.reports.calibration import autocorrelation
 from mcfo.reports.run_page import write_run_report
 from support.commands import SMALL, invoke, refused
 from support.learning import make_series

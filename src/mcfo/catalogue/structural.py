@@ -126,8 +126,7 @@ def structural_model(
         fixed.append("model.transform.power" if emission != "student" else "model.observation.transform.power")
     if isinstance(model, VolatileStructural) or not irregular:
         return Start(model, Bootstrap(), tuple(fixed), decided)
-    # The proposal's copy of the model says what is seen of a signal; the prior is the one that is learned.
-    return Start(model, Linearized(model), (*fixed, "proposal.model"), decided)
+    return Start(model, Linearized(model), (*fixed, "proposal"), decided)
 
 
 def check_structural(values: np.ndarray, options: Mapping[str, Any]) -> Impossible | None:

@@ -23,7 +23,9 @@ def fit(
     ],
     data: opt.Data,
     out: Annotated[Path, opt.main("Folder for the run; it must not exist yet.")],
-    steps: Annotated[int, opt.main("Most updates of the parameters; an exact fit ends sooner.", min=1)] = 2000,
+    steps: Annotated[
+        int, opt.main("Most updates of the parameters; a fit ends sooner where nothing improves.", min=1)
+    ] = 2000,
     particles: Annotated[
         int | None,
         opt.main(
@@ -76,8 +78,14 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    theta: Annotated[
+        str | None, opt.objective("Gradient rule of the model, of objectives that leave the choice: fisher, ...")
+    ] = None,
+    phi: Annotated[
+        str | None, opt.objective("Gradient rule of the proposal: dreg, inclusive-kl, reparameterized, ...")
+    ] = None,
     objective_option: Annotated[
-        list[str] | None, opt.objective("An option of the objective, name=value: theta=fisher, sweeps=5.")
+        list[str] | None, opt.objective("Another option of the objective, name=value: sweeps=5.")
     ] = None,
     window: Annotated[
         int | None, opt.objective("Number of steps that a gradient goes back; by default all.", min=1)
@@ -100,6 +108,13 @@ def fit(
     clip: Annotated[float | None, opt.optimization("Largest global norm of a gradient; by default none.")] = None,
     evaluate_every: Annotated[int | None, opt.optimization("Updates between evaluations.", min=1)] = None,
     evaluation_particles: Annotated[int | None, opt.optimization("Particles of the evaluations.", min=1)] = None,
+    tolerance: Annotated[
+        float,
+        opt.optimization(
+            "Stop when twice as many updates gain less than this many nats of log-likelihood; 0 makes all updates.",
+            min=0.0,
+        ),
+    ] = 0.1,
     patience: Annotated[int | None, opt.optimization("Stop after this many evaluations without gain.", min=1)] = None,
     buckets: Annotated[
         int | None,
@@ -122,7 +137,8 @@ def fit(
     if model.endswith(".py"):
         fail(f"{model} is a file. Say which model in it: {model}:Name.")
     model_options = read_options(model_option, "--set")
-    objective_options = read_values(objective_option, "--objective-option")
+    chosen_rules = {side: rule for side, rule in (("theta", theta), ("phi", phi)) if rule is not None}
+    objective_options = read_values(objective_option, "--objective-option") | chosen_rules
     if own and model_options:
         fail(f"--set is for models of the catalogue, but {model} is your own. Give its class defaults instead.")
     settings = {
@@ -138,6 +154,7 @@ def fit(
         "evaluate_every": evaluate_every,
         "evaluation_particles": evaluation_particles,
         "patience": patience,
+        "tolerance": tolerance,
         "log_every": log_every,
         "devices": devices,
         "window": window,
@@ -191,7 +208,7 @@ def fit(
             if holdout_steps:
                 _score_last(fitted, out, whole, holdout_steps, model_options)
             if checks:
-                _check(fitted, out, held_out or table.series_list, table.columns)
+                _check(fitted, out, held_out or table.series_list, table)
             _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
@@ -241,22 +258,24 @@ def _learn(
     if tensorboard:
         listener = TensorBoard(out / "tensorboard", listener)
     others = f", {len(held_out)} held out" if held_out else ""
-    how = f"{options['steps']} steps" if objective is not None else "the exact likelihood is maximized"
+    how = f"at most {options['steps']} updates" if objective is not None else "the exact likelihood is maximized"
     console.print(f"{len(series_list)} series{others}, {how}. Compiling takes some seconds first.")
     data = {"objective": objective or "exact", "validation": held_out, "out": out, "listener": listener}
     return learn(start.model, start.proposal, series_list, **data, **options)
 
 
-def _check(fitted: Any, out: Path, series_list: list, columns: list[str]) -> None:
+def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
     """Forecasts and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
-    from mcfo.cli.report import check_run
+    from mcfo.cli.report import check_run, look_ahead
 
     console = Console()
     try:
         with console.status("Checking forecasts and simulated series"):
-            check_run(out, fitted.model, fitted.proposal, series_list, columns)
+            check_run(out, fitted.model, fitted.proposal, series_list, table.columns)
+        with console.status("Smoothing and forecasting the first series"):
+            look_ahead(out, fitted.model, fitted.proposal, table)
     except (TypeError, ValueError) as error:
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
 
@@ -289,8 +308,8 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
     for one in fitted.seeds:
         if one.convergence is not None:
             console.print(_convergence(one.seed, one.convergence, fitted.steps), highlight=False, markup=False)
-    if fitted.stopped == "early":
-        console.print(f"Stopped early after {fitted.steps} steps: the validation NLL fell no more.")
+    if (reason := fitted.reason) is not None:
+        console.print(reason, highlight=False, soft_wrap=True)
     if (table := parameter_table(out)) is not None:
         console.print(table)
     results = [(one.seed, one.evaluation) for one in fitted.seeds]

@@ -94,7 +94,8 @@ def initial(
     if is_exact(start.model):
         if more or particles is not None:
             raise InputError(
-                "--particles and --objective-option are about objectives by particles. Leave them out, or name one: "
+                "--particles, --theta, --phi and --objective-option are about objectives by particles. Leave them out, "
+                "or name one: "
                 "--objective mcfo."
             )
         return start, None

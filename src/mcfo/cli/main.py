@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from mcfo.cli.apply import filter, forecast, smooth
+from mcfo.cli.compare import compare
 from mcfo.cli.compile_cache import use_compile_cache
 from mcfo.cli.data import app as data
 from mcfo.cli.demo import demo
@@ -45,7 +46,7 @@ def _options(
 
 _COMMANDS = {
     "Start": (demo, models),
-    "Learn": (fit, report, evaluate, sweep),
+    "Learn": (fit, report, evaluate, compare, sweep),
     "Use what was learned": (filter, smooth, forecast, simulate, stream),
     "The paper": (reproduce,),
 }

@@ -38,7 +38,7 @@ def _show(name: str) -> None:
     print(f"{name}: {model.summary}.\n")
     print(f"Proposal: {model.proposal}.")
     if model.rules:
-        chosen = " ".join(f"--objective-option {side}={rule}" for side, rule in model.rules.items())
+        chosen = " ".join(f"--{side} {rule}" for side, rule in model.rules.items())
         print(f"Learned by maximum likelihood, unless you choose otherwise: {chosen}.")
     reads = [
         *(["columns named by --inputs"] if model.inputs else []),

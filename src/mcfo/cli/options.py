@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from mcfo.errors import InputError, RunError, nearest
+from mcfo.errors import InputError, RunError, for_the_command_line, nearest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,10 +83,11 @@ def fail(message: str) -> NoReturn:
 
 @contextmanager
 def messages() -> Iterator[None]:
-    """Errors of the user and of the machine end with their message alone; those in the user's own file with its
-    line."""
+    """Errors of the user and of the machine end with their message alone, in the words of the command line; those in
+    the user's own file with its line."""
     try:
-        yield
+        with for_the_command_line():
+            yield
     except (InputError, RunError) as error:
         fail(str(_blamed(error) or error))
     except Exception as error:

@@ -13,6 +13,8 @@ from mcfo.errors import InputError
 
 _ROWS = 20
 """Parameters that the terminal shows."""
+_LONGEST = 20_000
+"""Steps up to which level, components and forecast are drawn."""
 
 
 def report(
@@ -46,6 +48,7 @@ def report(
             learned, table = applied.learned, applied.table
             with refusing(f"The model in {run} cannot be checked on {data}"):
                 written = check_run(run, learned.model, learned.proposal, table.series_list, table.columns)
+                look_ahead(run, learned.model, learned.proposal, table)
             if not written:
                 raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
         print(f"Report: {write_run_report(run)}")
@@ -65,6 +68,22 @@ def check_run(run: Path, model: Any, proposal: Any, series_list: list, columns: 
     checks = predictive_checks(model, proposal, series_list, key=jax.random.key(0))
     with writing(run / FILE, "RUN"):
         write_checks(run / FILE, checks, columns)
+    return True
+
+
+def look_ahead(run: Path, model: Any, proposal: Any, table: Any) -> bool:
+    """Level, components and forecast of the first series for the page, where there are few columns; returns whether
+    there are."""
+    from mcfo.data.inspection import MOST_COLUMNS
+    from mcfo.data.outlook import FILE, write_outlook
+    from mcfo.inference.datasets import named_series
+    from mcfo.inference.outlook import outlook
+
+    if len(table.columns) > MOST_COLUMNS or table.series_list[0].steps > _LONGEST:
+        return False
+    found = outlook(model, proposal, named_series(table))
+    with writing(run / FILE, "RUN"):
+        write_outlook(run / FILE, found)
     return True
 
 

@@ -90,8 +90,9 @@ def write_forecast_arrays(path: Path, dataset: Any, image: tuple[int, int] | Non
 def write_summaries(path: Path, dataset: Any) -> None:
     """Writes a data set of `filter`, `smooth` or `forecast` as CSV: a row for each series, step and dimension.
 
-    The columns are `series,time,kind,name,observed,mean,q05,...,q95,ess,log_predictive`: the kind is `observation` or
-    `latent`, the name that of a column or `z1`, `z2`, ...; what was not observed is empty. Where the times of the
+    The columns are `series,time,kind,name,observed,mean,q05,...,q95,ess,log_predictive`: the kind is `observation`,
+    `latent` or `component`, the name that of a column, of a component, or `z1`, `z2`, ...; what was not observed is
+    empty. Where the times of the
     steps are known, a last column `moment` holds them. The steps of a forecast count from the end of the series; its
     rows are of observations alone, without `observed`, `ess` and `log_predictive`, which the future does not have.
     """
@@ -99,7 +100,8 @@ def write_summaries(path: Path, dataset: Any) -> None:
     writer = csv.writer(text, lineterminator="\n")
     arrays = {name: np.asarray(array.values) for name, array in dataset.data_vars.items()}
     past = "observation" in arrays
-    kinds = {"observation": "dimension", "latent": "latent"} if past else {"observation": "dimension"}
+    kinds = {"observation": "dimension", **({"latent": "latent"} if past else {})}
+    kinds |= {"component": "component"} if "component_mean" in arrays else {}
     moments = _texts(dataset["moment"].values) if "moment" in dataset.coords else None
     quantiles = [_percent(float(level)) for level in dataset["quantile"].values]
     about = ["ess", "log_predictive"] if past else []

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Array, Float
 from jaxtyping import Key as KeyArray
@@ -33,7 +32,7 @@ from mcfo.objectives.named import aesmc, bootstrap, fivo, iwae, mcfo, nasmc, rws
 from mcfo.objectives.objective import Objective
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.proposals.gaussian import AffineGaussian
-from mcfo.reports.figures import Chart, Figure, Line, draw_charts, save_figure, styled
+from mcfo.reports.figures import Chart, Figure, Line, draw_charts, save_figure, styled, subplots
 from mcfo.series import Series
 from mcfo.types import Key
 
@@ -280,7 +279,7 @@ def _distributions(path: Path, outcomes: Any, setting: str, side: str) -> Path:
     methods = [method for method in _DRAWN[side] if any(method == known for known, _ in samples)]
     names = THETA if side == "theta" else PHI
     shape = (2.7 * len(counts) + 0.8, (0.24 * len(methods) + 0.2) * len(names) + 0.5)
-    figure, axes = plt.subplots(len(names), len(counts), figsize=shape, squeeze=False, sharey=True)
+    figure, axes = subplots(len(names), len(counts), figsize=shape, squeeze=False, sharey=True)
     for axis, (name, count) in zip(axes.flat, product(names, counts), strict=True):
         index = PARAMETERS.index(name)
         for level, method in enumerate(methods):

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 
 from mcfo.catalogue.registry import build
@@ -21,7 +20,7 @@ from mcfo.experiments.outcomes import Claim, SummaryRow, at_most, stated
 from mcfo.experiments.pendulum_problem import METHODS, PRESETS, Followed, Preset, Problem, build_problem
 from mcfo.experiments.runs import Cell, Column, LearningOutcomes, Run, cost, draw_learning, learning
 from mcfo.experiments.study import Study, TextTable
-from mcfo.reports.figures import Figure, save_figure, styled
+from mcfo.reports.figures import Figure, save_figure, styled, subplots
 from mcfo.reports.image_plots import Film, draw_films
 
 EVALUATED = ("prediction", "prediction_by_mean", "nll", "ess_at_test")
@@ -222,7 +221,7 @@ def draw_latents(path: Path, problem: Problem, followed: dict[str, Followed], si
     deep, angles = size > 2, np.mod(problem.angles, 2 * np.pi)
     shape: Any = {"figsize": (3.4 * len(followed), 6.4), "squeeze": False}
     kind: Any = {"projection": "3d", "computed_zorder": False} if deep else {}
-    figure, axes = plt.subplots(2, len(followed), subplot_kw=kind, **shape)
+    figure, axes = subplots(2, len(followed), subplot_kw=kind, **shape)
     mappable: Any = None
     names = ("z₁", "z₂" if size > 1 else "angle", "z₃")
     for column, (method, one) in zip(axes.T, followed.items(), strict=True):

@@ -119,7 +119,9 @@ def learning(
 
     def work(path: Path | None, listener: Listener) -> Runs:
         model, proposal, fixed = start()
-        options = {"fixed": fixed, "out": path, "resume": path is not None, "listener": listener}
+        # As in the paper: a fixed number of updates, in the unit of the data.
+        paper = {"tolerance": 0, "standardize": False}
+        options = paper | {"fixed": fixed, "out": path, "resume": path is not None, "listener": listener}
         fitted = fit(model, proposal, data, **options, **settings)
         runs = Runs()
         for one in fitted.seeds:

@@ -58,3 +58,11 @@ def rule_by_name(name: str | Rule, side: Side) -> Rule:
     if name not in known:
         raise ValueError(f"There is no rule {name!r} for {side}. {nearest(str(name), known)}")
     return known[name]()
+
+
+def name_of(rule: Rule) -> str:
+    """Return the name by which [`rule_by_name`][mcfo.gradients.registry.rule_by_name] finds a rule."""
+    for number in ("lag", "draws"):
+        if (value := getattr(rule, number, None)) is not None:
+            return f"{rule.name}-{number}-{value}"
+    return rule.name

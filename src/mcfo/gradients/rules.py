@@ -14,6 +14,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from mcfo.errors import spelled, spoken
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.smc.compatibility import is_positive, whole_number
@@ -307,8 +308,9 @@ def refuse_accepted(sampler: Any) -> str | None:
     """Why a gradient through the past has no place in an accepted sweep."""
     if isinstance(sampler, PIMH):
         return (
-            "It differentiates a sweep through its noise, but PIMH chose the sweep by that noise. Use an SMC sampler, "
-            "or theta='fisher' and phi='reparameterized'."
+            "It differentiates a sweep through its noise, but PIMH chose the sweep by that noise. "
+            + spoken("Use an SMC sampler", "Leave out the sweeps")
+            + f", or use {spelled('theta', 'fisher')} and {spelled('phi', 'reparameterized')}."
         )
     return None
 

@@ -40,6 +40,8 @@ MEANINGS = {
     "observation": "what was observed",
     "latent_state": "the state",
     "filled": "what was observed, and the mean of what was missing",
+    "component_mean": "mean of the component, in the unit of the signal",
+    "component_quantiles": "quantiles of the component, in the unit of the signal",
     "ess": "effective sample size of the filter's particles",
     "log_predictive": "log p(x_t | x_1:t-1)",
     "log_evidence": "log p(x_1:T)",
@@ -55,6 +57,8 @@ _DIMENSIONS = {
     "observation": ("series", "time", "dimension"),
     "latent_state": ("series", "time", "latent"),
     "filled": ("series", "time", "dimension"),
+    "component_mean": ("series", "time", "component"),
+    "component_quantiles": ("series", "time", "quantile", "component"),
     "ess": ("series", "time"),
     "log_predictive": ("series", "time"),
     "log_evidence": ("series",),
@@ -129,6 +133,7 @@ def dataset_of(
     *,
     future: bool = False,
     latent_names: Sequence[str] | None = None,
+    component_names: Sequence[str] = (),
 ) -> xarray.Dataset:
     """Apply `compute` to each series and collect the arrays that it returns.
 
@@ -138,6 +143,7 @@ def dataset_of(
     - `about`: further attributes.
     - `future`: whether the arrays are about steps after the end of a series.
     - `latent_names`: the names of the states; by default z1, z2, ...
+    - `component_names`: those of the components of a structural model.
     """
     # Padded to one length, so that one program serves all series.
     batch = stack(data.series_list)
@@ -164,6 +170,7 @@ def dataset_of(
         attributes={"kind": kind, **about, **form},
         moments=moments,
         latent_names=latent_names,
+        component_names=component_names,
     )
 
 
@@ -171,7 +178,9 @@ def _without_padding(arrays: Mapping[str, np.ndarray], steps: int) -> dict[str, 
     return {name: array if array.ndim == 0 else array[:steps] for name, array in arrays.items()}
 
 
-def state_arrays(latent: Summary, observed: Summary, record: Record, draws: Draws | None) -> dict[str, Any]:
+def state_arrays(
+    latent: Summary, observed: Summary, record: Record, draws: Draws | None, components: Summary | None = None
+) -> dict[str, Any]:
     """Return what is known of the steps of one series, by the names of a data set."""
     arrays: dict[str, Any] = {
         "latent_mean": latent.mean,
@@ -182,6 +191,8 @@ def state_arrays(latent: Summary, observed: Summary, record: Record, draws: Draw
         "log_predictive": record.log_evidence,
         "log_evidence": jnp.sum(record.log_evidence),
     }
+    if components is not None:
+        arrays |= {"component_mean": components.mean, "component_quantiles": components.quantiles}
     if draws is not None:
         arrays |= {"latent_draws": draws.latents, "observation_draws": draws.observations}
     return arrays
@@ -197,6 +208,7 @@ def build_dataset(
     levels: Sequence[float] = (),
     moments: Sequence[np.ndarray] | None = None,
     latent_names: Sequence[str] | None = None,
+    component_names: Sequence[str] = (),
 ) -> xarray.Dataset:
     """Build one data set from the arrays of several series, by name; shorter series are padded with NaN.
 
@@ -227,6 +239,7 @@ def build_dataset(
         "quantile": np.asarray(levels, float),
         "dimension": [str(name) for name in columns],
         "latent": list(latent_names or ()) or [f"z{index + 1}" for index in range(sizes["latent"])],
+        "component": list(component_names),
         "particle": np.arange(sizes.get("particle", 0), dtype=np.int32),
     }
     used = {name: values for name, values in coordinates.items() if name in sizes}

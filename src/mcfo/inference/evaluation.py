@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from mcfo import exact
-from mcfo.data.batching import as_buckets
+from mcfo.data.batching import Buckets, as_buckets
 from mcfo.gradients.rules import has_networks
 from mcfo.inference.evaluation_results import Evaluation
 from mcfo.inference.exact_evaluation import exact_evaluation
@@ -27,7 +27,7 @@ from mcfo.smc.step import Outcome
 from mcfo.smc.step_scan import step_scan
 from mcfo.smc.trace import Record, State
 from mcfo.smc.weights import uniform_log_weights
-from mcfo.types import Key, Memory, Scalar
+from mcfo.types import HostArray, Key, Memory, Scalar
 
 _PREDICTION_TAG = 0x70726564
 _AT_ONCE = 2**23
@@ -86,18 +86,43 @@ def evaluate(
         return exact_evaluation(model, buckets)
     particles, key = particles or 500, jax.random.key(0) if key is None else key
     predicts = predictions and has_predictions(model, buckets[0])
-    sampler = evaluation_sampler(particles)
-    runs = []
+    runs = repeated_scores(model, proposal, buckets, particles=particles, repeats=repeats, predicts=predicts, key=key)
+    known = exact_evaluation(model, buckets).nll_per_step if exact.is_exact(model) else None
+    return combined(runs, particles, known, predicts=predicts)
+
+
+def repeated_scores(
+    model: Model,
+    proposal: Proposal,
+    buckets: Buckets,
+    *,
+    particles: int,
+    repeats: int,
+    predicts: bool,
+    key: Key,
+    scale: HostArray | None = None,
+) -> list[Scores]:
+    """Return the scores of every series from each of several independent filters.
+
+    **Arguments:**
+
+    - `scale`: the unit of each column, in which squared errors are measured; by default one.
+    """
+    sampler, runs = evaluation_sampler(particles), []
     for repeat in range(repeats):
         own = key if repeat == 0 else jax.random.fold_in(key, repeat)
-        batches = [_all_scores(sampler, model, proposal, batch, own, predicts) for batch in buckets]
+        batches = [_all_scores(sampler, model, proposal, batch, own, predicts, scale) for batch in buckets]
         runs.append(jax.tree.map(lambda *arrays: np.concatenate(arrays), *batches))
+    return runs
+
+
+def combined(runs: list[Scores], particles: int, exact_nll: float | None, *, predicts: bool) -> Evaluation:
+    """Combine the scores of independent filters."""
     scores = jax.tree.map(lambda *arrays: np.mean(arrays, axis=0), *runs)
     log_evidence, error = _combined(np.stack([one.log_evidence for one in runs]).astype(np.float64))
     least = np.min([one.ess_least for one in runs], axis=0)
     scores = eqx.tree_at(lambda one: (one.log_evidence, one.ess_least), scores, (log_evidence, least))
-    known = exact_evaluation(model, buckets).nll_per_step if exact.is_exact(model) else None
-    return summarize(scores, particles, known, predicts=predicts)._replace(log_evidence_error=error)
+    return summarize(scores, particles, exact_nll, predicts=predicts)._replace(log_evidence_error=error)
 
 
 def usual_repeats(model: Model, proposal: Proposal) -> int:
@@ -124,14 +149,23 @@ def _combined(log_evidences: np.ndarray) -> tuple[np.ndarray, float | None]:
 
 
 def series_scores(
-    sampler: SMC, model: Model, proposal: Proposal, batch: Series, *, key: Key, predict: bool = False
+    sampler: SMC,
+    model: Model,
+    proposal: Proposal,
+    batch: Series,
+    *,
+    key: Key,
+    predict: bool = False,
+    scale: HostArray | None = None,
 ) -> Scores:
     """Return the scores of each series, some series at a time so that memory does not grow with their number."""
 
     def one(series: Series) -> Scores:
         def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> tuple[Record, Scalar]:
             dtype = outcome.increment.dtype
-            error = _squared_error(model, before, frame, sampler.particles, key, dtype) if predict else jnp.zeros(())
+            error = jnp.zeros(())
+            if predict:
+                error = _squared_error(model, before, frame, sampler.particles, key, dtype, scale)
             return outcome.record, error
 
         _, (record, errors) = step_scan(sampler, model, proposal, series, visit, key=key)
@@ -200,13 +234,15 @@ def has_predictions(model: Model, batch: Series) -> bool:
 
 
 _all_scores = eqx.filter_jit(
-    lambda sampler, model, proposal, batch, key, predict: series_scores(
-        sampler, model, proposal, batch, key=key, predict=predict
+    lambda sampler, model, proposal, batch, key, predict, scale: series_scores(
+        sampler, model, proposal, batch, key=key, predict=predict, scale=scale
     )
 )
 
 
-def _squared_error(model: Model, before: State | None, frame: Frame, particles: int, key: Key, dtype: Any) -> Scalar:
+def _squared_error(
+    model: Model, before: State | None, frame: Frame, particles: int, key: Key, dtype: Any, scale: HostArray | None
+) -> Scalar:
     """The squared error of the prediction of x_t from the state before it, summed over what was observed."""
 
     def predicted(memory: Memory, key: Key) -> Array:
@@ -218,6 +254,8 @@ def _squared_error(model: Model, before: State | None, frame: Frame, particles: 
     log_weights = uniform_log_weights(particles, dtype) if before is None else before.log_weights
     predictions = jax.vmap(predicted, in_axes=(None if before is None else 0, 0))(memory, keys)
     error = (jnp.exp(log_weights) @ predictions - frame.observation) ** 2
+    if scale is not None:
+        error = error * jnp.asarray(scale, error.dtype) ** 2
     if frame.observed is not None:
         error = jnp.where(frame.observed, error, 0.0)
     return frame.unless_padding(jnp.sum(error), jnp.zeros(()))

@@ -33,6 +33,15 @@ class Evaluation(NamedTuple):
     exact: bool = False
     log_evidence_error: float | None = None
 
+    def moved(self, log_jacobian: float, exact_nll_per_step: float | None) -> Evaluation:
+        """Return the evaluation of the same data in another unit, of which the exact value is known or not."""
+        log_evidence = self.log_evidence + log_jacobian
+        return self._replace(
+            log_evidence=log_evidence,
+            nll_per_step=-log_evidence / self.steps,
+            exact_nll_per_step=exact_nll_per_step,
+        )
+
     def as_data(self) -> dict[str, Any]:
         """Return data for JSON, with None for numbers that are not finite."""
         values = self._asdict()

@@ -59,12 +59,13 @@ def uses_exact_laws(model: Model, method: str | None, particles: int | None, *ot
 
 
 class FilteredLaws(NamedTuple):
-    """p(z_t | x_1:t), p(x_t | x_1:t-1) and log p(x_t | x_1:t-1) for every step."""
+    """p(z_t | x_1:t), p(x_t | x_1:t-1) and log p(x_t | x_1:t-1) for every step; the Kalman filter's `innovations`."""
 
     latent_mean: Float[np.ndarray, "steps latent"]
     latent_variance: Float[np.ndarray, "steps latent"]
     predicted: ObservationLaws | MixtureLaws
     log_evidences: Float[np.ndarray, " steps"]
+    innovations: Float[np.ndarray, "steps dimensions"] | None = None
 
 
 def filtered_laws(model: Model, series: Series) -> FilteredLaws:
@@ -72,10 +73,9 @@ def filtered_laws(model: Model, series: Series) -> FilteredLaws:
     if is_finite(model):
         probabilities, predicted, log_evidences = finite_laws.filtered(model, series)
         return FilteredLaws(probabilities, probabilities * (1 - probabilities), predicted, log_evidences)
-    mean, variance, predicted, log_evidences = _filtered(model, series)
-    return FilteredLaws(
-        mean, variance, ObservationLaws(*predicted, transform=model.observation_transform), log_evidences
-    )
+    mean, variance, predicted, log_evidences, innovations = _filtered(model, series)
+    laws = ObservationLaws(*predicted, transform=model.observation_transform)
+    return FilteredLaws(mean, variance, laws, log_evidences, innovations)
 
 
 def filter_arrays(
@@ -100,12 +100,16 @@ def smooth_arrays(
     """Return p(z_t | x_1:T) and the distribution of x_t given x_1:T, by the names of a data set."""
     if is_finite(model):
         return finite_laws.smooth_arrays(model, series, levels, draws, key=key)
-    mean, covariance, form, log_evidences = _smoothed(model, series)
+    mean, covariance, form, log_evidences, components = _smoothed(model, series)
     laws = _observed_again(model, series, mean, covariance, form)
     variance = np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0.0)
     arrays = _state_arrays(mean, variance, laws, log_evidences, levels)
     values = np.where(np.asarray(series.mask()), np.asarray(series.observations, np.float64), np.nan)
     arrays["filled"] = np.where(np.isnan(values), arrays["observation_mean"], values)
+    if components:
+        laws_by_name = [components[name] for name in model.component_names]  # a compiled program sorts its names
+        means, variances = (np.stack(each, axis=-1) for each in zip(*laws_by_name, strict=True))
+        arrays |= {"component_mean": means, "component_quantiles": _gaussian_quantiles(means, variances, levels)}
     if draws:
         latent, observation = _smooth_draws(model, series, draws, key)
         observation = _in_unit(model, observation)
@@ -208,7 +212,7 @@ def _forms(model: Model, series: Series) -> LinearForm:
 def _filtered(model: Model, series: Series) -> Any:
     result = jitted_filter(model, series)
     predicted = jax.vmap(_observation)(result.predicted, _forms(model, series))
-    return result.filtered.mean, result.filtered.variance(), predicted, result.log_evidences
+    return result.filtered.mean, result.filtered.variance(), predicted, result.log_evidences, result.innovations
 
 
 @in_float64
@@ -227,7 +231,9 @@ def _filter_draws(model: Model, series: Series, predicted: ObservationLaws, draw
 @eqx.filter_jit
 def _smoothed(model: Model, series: Series) -> Any:
     smoothed = jitted_smoother(model, series)
-    return smoothed.mean, smoothed.covariance, _forms(model, series), jitted_filter(model, series).log_evidences
+    components = model.component_laws(smoothed.mean, smoothed.covariance, series.sanitized().inputs)
+    log_evidences = jitted_filter(model, series).log_evidences
+    return smoothed.mean, smoothed.covariance, _forms(model, series), log_evidences, components
 
 
 def _observed_again(

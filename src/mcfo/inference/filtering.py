@@ -155,7 +155,7 @@ def filter(
             levels,
             {"exact": 1, "seed": seed},
             progress,
-            latent_names=model.latent_names,
+            latent_names=model.state_names,
         )
     particles = particles or 1000
 

@@ -142,7 +142,9 @@ def forecast(
             return forecast_arrays(model, series, steps, coming, levels, draws, key=key)
 
         about = {"exact": 1, "seed": seed}
-        return dataset_of("forecast", named, exactly, levels, about, progress, future=True, latent_names=names)
+        return dataset_of(
+            "forecast", named, exactly, levels, about, progress, future=True, latent_names=model.state_names
+        )
     particles, several = particles or 1000, jnp.asarray(levels, float)
 
     def one(series: Series) -> dict[str, Any]:

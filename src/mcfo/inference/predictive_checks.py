@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax
 import numpy as np
-from scipy.special import ndtri
 
 from mcfo.data.inspection import statistics
 from mcfo.data.npz import write_npz
 from mcfo.inference.exact_laws import uses_exact_laws
+from mcfo.inference.residuals import PARTICLES, normal_scores
 from mcfo.inference.rolling_evaluation import evaluate_rolling
 from mcfo.models.base import Model, simulate_from_start
 from mcfo.proposals.base import Proposal
@@ -68,9 +68,9 @@ def predictive_checks(
     """
     chosen = _first_ones(with_ids([data] if isinstance(data, Series) else list(data)))
     if not uses_exact_laws(model, None, particles):
-        particles = particles or 500
+        particles = particles or PARTICLES
     rolled = evaluate_rolling(model, proposal, chosen, particles=particles, draws=draws, key=key)
-    residuals = [ndtri(np.clip(one.pit[:, 0].astype(float), 1e-9, 1 - 1e-7)) for one in rolled.series]
+    residuals = [normal_scores(one.pit[:, 0]) for one in rolled.series]
     batch = stack(chosen)
     known = np.asarray(jax.vmap(Series.mask)(batch))
     simulated = np.asarray(_simulated(model, batch, simulations, jax.random.fold_in(key, _TAG))).astype(float)

@@ -43,13 +43,14 @@ class Smoothed(eqx.Module):
     """Summaries of p(z_t | x_1:T) and of the predictive distribution of x_t given x_1:T; the record of the filter.
 
     `observed` is about a new observation where x_t was observed. Where it is missing, it is about the missing value
-    itself, given also the observed dimensions of the same step.
+    itself, given also the observed dimensions of the same step. `components` are those of a structural model.
     """
 
     latent: Summary
     observed: Summary
     record: Record
     draws: Draws | None
+    components: Summary | None = None
 
 
 def smooth_series(
@@ -89,13 +90,14 @@ def smooth_series(
 
 
 class _Paths(NamedTuple):
-    """Equally weighted paths with a leading time axis: states as the model summarizes them, observations, and the
-    emissions' means if they exist."""
+    """Equally weighted paths with a leading time axis: states as the model summarizes them, observations, the
+    emissions' means if they exist, and the components if the model has any."""
 
     latents: Float[Array, "steps paths latent"]
     observations: Shaped[Array, "steps paths dimensions"]
     means: Float[Array, "steps paths dimensions"] | None
     record: Record
+    components: Float[Array, "steps paths components"] | None = None
 
 
 @eqx.filter_jit
@@ -110,7 +112,9 @@ def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> S
     if draws:
         # The paths are independent, so that the first ones are as good as any.
         saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
-    return Smoothed(summary(paths.latents, None), summary(paths.observations, paths.means), paths.record, saved)
+    components = None if paths.components is None else summary(paths.components, None)
+    observed = summary(paths.observations, paths.means)
+    return Smoothed(summary(paths.latents, None), observed, paths.record, saved, components)
 
 
 def _summaries(model: Model, latents: Shaped[Array, "steps paths *latent"]) -> Float[Array, "steps paths latent"]:
@@ -163,8 +167,9 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
         draw = outcome.draw
         sample, unused = _keys(key, frame, sampler.particles)
 
-        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, Any]:
-            return _seen(model, memory, latent, frame, sample, imputation)
+        def one(memory: Memory, latent: Any, sample: Key, imputation: Key) -> tuple[Any, ...]:
+            seen = _seen(model, memory, latent, frame, sample, imputation)
+            return *seen, model.component_values(memory, latent, frame.inputs) if model.component_names else None
 
         # The filter's own keys reproduce the values in its particles' memories.
         imputation = unused if draw.imputation is None else draw.imputation
@@ -177,8 +182,8 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
-    latents, observations, means = ancestral_paths(saved, ancestors, last)
-    return _Paths(_summaries(model, latents), observations, means, record)
+    latents, observations, means, components = ancestral_paths(saved, ancestors, last)
+    return _Paths(_summaries(model, latents), observations, means, record, components)
 
 
 def gibbs_series(
@@ -236,15 +241,17 @@ def _of_chain(
                 # What was imputed belongs to the path.
                 read, another = path.observations, jnp.where(frame.observed, another, path.observations)
             later = model.advance_with(memory, path.latents, read, frame.observed, frame.inputs)
-            return later, (another, mean)
+            names = model.component_names
+            values = model.component_values(memory, path.latents, frame.inputs) if names else None
+            return later, (another, mean, values)
 
         in_axes = (None if first else 0, 0, 0, 0)
         return jax.vmap(one, in_axes=in_axes)(memory, path, *_keys(key, frame, paths))
 
     memory, one = observe(model.start(first[1].inputs), first, first=True)
     _, others = jax.lax.scan(lambda memory, now: observe(memory, now, first=False), memory, rest)
-    observations, means = join_first(one, others)
-    return _Paths(_summaries(model, own.latents), observations, means, trace.record)
+    observations, means, components = join_first(one, others)
+    return _Paths(_summaries(model, own.latents), observations, means, trace.record, components)
 
 
 def smooth(
@@ -263,6 +270,7 @@ def smooth(
     """Compute p(z_t | x_1:T) for every step of every series, and the predictive distribution of x_t.
 
     `filled` has the observations, with the means of missing values; their intervals are the observation's quantiles.
+    The components of a structural model are `component_mean` and `component_quantiles`, by the coordinate `component`.
 
     **Arguments:**
 
@@ -274,7 +282,10 @@ def smooth(
     - `data`, `levels`, `seed`: as in `filter`.
     """
     levels, key = check_levels(levels), jax.random.key(seed)
-    if uses_exact_laws(model, method, particles, GIBBS):
+    exact = uses_exact_laws(model, method, particles, GIBBS)
+    names: dict[str, Any] = {"latent_names": model.state_names if exact else model.latent_names}
+    names["component_names"] = model.component_names
+    if exact:
         return dataset_of(
             "smooth",
             named_series(data),
@@ -282,7 +293,7 @@ def smooth(
             levels,
             {"exact": 1, "seed": seed},
             progress,
-            latent_names=model.latent_names,
+            **names,
         )
     gibbs = method == GIBBS
     particles = particles or (50 if gibbs else 1000)
@@ -294,7 +305,8 @@ def smooth(
         else:
             result = smooth_series(model, proposal, series, sampler=SMC(particles), **options)
         filled = np.where(np.asarray(series.mask()), series.observations, result.observed.mean)
-        return {**state_arrays(result.latent, result.observed, result.record, result.draws), "filled": filled}
+        arrays = state_arrays(result.latent, result.observed, result.record, result.draws, result.components)
+        return {**arrays, "filled": filled}
 
     about = {"particles": particles, "paths": paths, "seed": seed} | ({"method": GIBBS} if gibbs else {})
-    return dataset_of("smooth", named_series(data), one, levels, about, progress, latent_names=model.latent_names)
+    return dataset_of("smooth", named_series(data), one, levels, about, progress, **names)

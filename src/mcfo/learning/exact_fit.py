@@ -56,7 +56,7 @@ class ExactRun:
                 f"The series have {sizes[0]} observed dimensions, but the validation data have {sizes[1]}. Give both "
                 "the same columns."
             )
-        self._standard = standardize(self.modules.model, self.data)
+        self._standard = standardize(self.modules, self.data, settings.fixed)
         standard = Modules(self._standard.model, self.modules.proposal)
         learned, rest = split(standard, settings.fixed)
         if not jax.tree.leaves(learned.model):

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mcfo.data.tables import table_of
 from mcfo.errors import InputError
 from mcfo.learning.exact_fit import fit_exactly
-from mcfo.learning.named_models import by_name, choose_objective
+from mcfo.learning.fitted_model import model_title
+from mcfo.learning.named_models import by_name, choose_objective, remembered
 from mcfo.learning.parameters import Modules
 from mcfo.learning.progress import Listener, Silent
 from mcfo.learning.results import Fitted, results_data
@@ -53,8 +56,9 @@ def fit(
     likelihood is known exactly (linear Gaussian models), it is maximized by a second-order method from several starts,
     in float64, until nothing improves; otherwise, and with an `objective`, it is learned by particles.
 
-    By particles, an update whose bound, gradient or new parameters are not finite is skipped and counted. The random
-    numbers of step n come from `fold_in(key(seed), n)`, so that resuming an interrupted run is bit-identical.
+    By particles, it ends when twice as many updates gain nothing (`tolerance`). An update whose bound, gradient or new
+    parameters are not finite is skipped and counted. The random numbers of step n come from `fold_in(key(seed), n)`,
+    so that resuming an interrupted run is bit-identical.
 
     **Arguments:**
 
@@ -74,20 +78,29 @@ def fit(
       starts) and `fixed`.
     """
     if isinstance(model, str):
-        model, proposal, data, about, settings = by_name(model, proposal, data, dict(about or {}), settings)
+        model, proposal, known, about, settings = by_name(model, proposal, data, dict(about or {}), settings)
+        data = known.series_list
     elif data is None:
         raise InputError("There are no data to learn from. Call fit(model, proposal, data), or fit(name, data).")
+    else:
+        # Read once, so that its notes are said once.
+        table = table_of(data)
+        data = data if table is None else table
+        known = remembered(data)
     chosen = Settings.from_options(settings)
     listener = Silent() if listener is None else listener
     assert not isinstance(model, str)
     modules = Modules(model, proposal)
     objective = choose_objective(objective, model)
+    named = (about or {}).get("model", {})
+    facts = {"data": known, "name": model_title(named["name"], named.get("options", {})) if "name" in named else ""}
     if objective is None:
         if watch is not None:
             raise InputError("An exact fit has no updates to watch. Leave out watch, or name an objective.")
-        return fit_exactly(
+        exactly = fit_exactly(
             modules, data, validation, chosen, out=out, resume=resume, listener=listener, about=about or {}
         )
+        return replace(exactly, **facts)
     trainer = Trainer(objective, modules, data, validation, chosen, watch)
     state, seconds, lines = trainer.start(), 0.0, []
     folder = None
@@ -102,11 +115,13 @@ def fit(
         before, best = seconds, trainer.best_score(lines)
         with listener, Watchdog(listener, _how_to_resume(out)) as watchdog:
             listener.begin(chosen.steps, int(state.step), trainer.particles)
-            while int(state.step) < chosen.steps and not trainer.is_exhausted(state):
+            while not trainer.is_over(state, lines):
                 step = int(state.step)
                 state, new = watchdog.watch(step, trainer.advance, state)
                 if trainer.is_due(state):
                     state, new = watchdog.watch(step, trainer.validate, state, new)
+                if trainer.is_look(state):
+                    state, new = watchdog.watch(step, trainer.look, state, new)
                 seconds = before + time.perf_counter() - started
                 new = [{**line, "seconds": round(seconds, 3)} for line in new]
                 lines += new
@@ -125,7 +140,7 @@ def fit(
     finally:
         if folder is not None:
             folder.close()
-    return fitted
+    return replace(fitted, **facts)
 
 
 def _how_to_resume(out: str | Path | None) -> str:

@@ -12,10 +12,11 @@ import jax
 from mcfo import exact
 from mcfo.catalogue.from_data import Start
 from mcfo.catalogue.registry import LIKELIHOOD, build, entry
+from mcfo.data.batching import unstacked
 from mcfo.data.series_shape import fill_auto
 from mcfo.data.tables import Table, table_of
 from mcfo.errors import InputError, nearest
-from mcfo.inference.datasets import named_series
+from mcfo.inference.datasets import NamedSeries, named_series
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model
 from mcfo.objectives.named import OBJECTIVES, needs_particles
@@ -35,7 +36,7 @@ def build_precisely(name: str, series_list: list[Series], options: Mapping[str, 
 
 
 def by_name(name: str, first: Any, second: Any, about: dict[str, Any], keywords: Mapping[str, Any]) -> Any:
-    """Return model, proposal, series, facts for config.json and settings, for `fit(name, data, ...)`.
+    """Return model, proposal, named series, facts for config.json and settings, for `fit(name, data, ...)`.
 
     **Arguments:**
 
@@ -68,7 +69,14 @@ def by_name(name: str, first: Any, second: Any, about: dict[str, Any], keywords:
     if named.inputs.size:
         about.setdefault("inputs", named.inputs.names)
         about.setdefault("calendar", None if named.inputs.calendar is None else named.inputs.calendar.as_data())
-    return start.model, start.proposal, series_list, about, settings
+    return start.model, start.proposal, named, about, settings
+
+
+def remembered(data: Any) -> NamedSeries:
+    """Return the series to learn from with their names, also those of batches."""
+    each = data if isinstance(data, list | tuple) else []
+    batches = bool(each) and all(isinstance(one, Series) and one.observations.ndim == 3 for one in each)
+    return named_series([series for batch in each for series in unstacked(batch)] if batches else data)
 
 
 def choose_objective(objective: Objective | str | None, model: Model) -> Objective | None:

@@ -14,7 +14,6 @@ import numpy as np
 from mcfo.errors import InputError, nearest
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.proposals.gaussian import LocallyOptimal
 
 _Tree = TypeVar("_Tree")
 
@@ -32,7 +31,7 @@ class Modules(eqx.Module):
     @classmethod
     def learned_by(cls, model: Model, proposal: Proposal, fixed: Iterable[str]) -> Modules:
         """Return both for a run with these fixed parameters: an optimal proposal that is fixed as a whole follows."""
-        return cls(model, proposal, "proposal" in fixed and isinstance(proposal, LocallyOptimal))
+        return cls(model, proposal, "proposal" in fixed and proposal.follows)
 
     def current(self) -> Modules:
         """Return the modules with the proposal that belongs to the model's present parameters."""

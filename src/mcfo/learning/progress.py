@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from mcfo.errors import InputError
+from mcfo.learning.looks import LOG_LIKELIHOODS
 
 
 class Listener:
@@ -86,6 +87,10 @@ class ProgressBar(Listener):
         if skipped:
             parts.append(f"skipped {skipped}")
         self._progress.update(self._task, completed=lines[0]["step"], state=" ".join(parts))
+        if self._prints and LOG_LIKELIHOODS in lines[0]:
+            values = [np.mean([x for x in line[LOG_LIKELIHOODS] if x is not None] or np.nan) for line in lines]
+            shown = ", ".join(f"{value:.2f}" for value in values)
+            self._console.print(f"step {lines[0]['step']:>6}  log-likelihood of averaged parameters {shown}")
         if self._prints and "validation_nll_per_step" in lines[0]:
             self._console.print(
                 f"step {lines[0]['step']:>6}  bound/step {_shown(lines, 'log_evidence_per_step', '.4f')}  "

@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from mcfo.errors import InputError
+from mcfo.inference.datasets import NamedSeries
 from mcfo.inference.evaluation import Evaluation
-from mcfo.inference.filtering import filter
-from mcfo.inference.forecasting import forecast
-from mcfo.inference.smoothing import smooth
+from mcfo.learning.fitted_model import FittedModel
+from mcfo.learning.looks import Look, clear_loss, last_gain
 from mcfo.learning.parameters import Modules, named_arrays
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-
-if TYPE_CHECKING:
-    import xarray
 
 _Model = TypeVar("_Model", bound=Model)
 _Proposal = TypeVar("_Proposal", bound=Proposal)
@@ -59,20 +58,34 @@ class SeedFit(Generic[_Model, _Proposal]):
     - `skipped`: the number of updates that were not finite and were skipped.
     - `best_step`: the number of updates after which the validation NLL was lowest.
     - `convergence`: how the search ended, if the likelihood is exact.
+    - `looks`: the likelihood at the start, after some of the updates, and of what is returned; of models with few
+      parameters that are learned by particles.
     """
 
     seed: int
-    model: _Model
-    proposal: _Proposal
+    model: _Model = field(repr=False)
+    proposal: _Proposal = field(repr=False)
     evaluation: Evaluation
     skipped: int
     best_step: int | None
     convergence: Convergence | None = None
+    looks: tuple[Look, ...] = ()
 
 
-@dataclass(frozen=True)
-class Fitted(Generic[_Model, _Proposal]):
-    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all."""
+@dataclass(frozen=True, repr=False)
+class Fitted(FittedModel, Generic[_Model, _Proposal]):
+    """The result of [`fit`][]. `model` and `proposal` are those of the seed with the lowest NLL; `seeds` has all.
+
+        fitted = mcfo.fit("structural", passengers, season=12)  # a pandas Series
+        print(fitted.summary())
+        fitted.predict(12)  # a data frame that continues the dates
+        fitted.plot_components()
+
+    `data` has the series that it learned from, with their names and times; `name` says what the model is.
+
+    `stopped` says why it ended: "converged" (nothing improved), "early" (nothing improved on the validation data within
+    the patience) or "finished" (all updates were made).
+    """
 
     seeds: tuple[SeedFit[_Model, _Proposal], ...]
     metrics: tuple[dict[str, Any], ...]
@@ -82,6 +95,8 @@ class Fitted(Generic[_Model, _Proposal]):
     selected: str
     evaluated_on: str
     stopped: str
+    data: NamedSeries | None = None
+    name: str = ""
 
     @property
     def best(self) -> SeedFit[_Model, _Proposal]:
@@ -118,28 +133,45 @@ class Fitted(Generic[_Model, _Proposal]):
         return _warnings(self)
 
     @property
+    def reason(self) -> str | None:
+        """Why a run by particles ended before its limit, in a sentence; None where it did not."""
+        if self.exact or self.stopped == "finished":
+            return None
+        most = f"Stopped after {self.steps} of at most {self.settings.steps} updates: "
+        if self.stopped == "early":
+            return f"{most}the validation NLL fell no more."
+        gain, error = last_gain(self.metrics)
+        return (
+            f"{most}the last {self.steps // 2} of them gained {gain:.2g} nats of log-likelihood (standard error "
+            f"{error:.2g}), and the tolerance is {self.settings.tolerance:g}."
+        )
+
+    @property
     def skipped(self) -> int:
         """The number of skipped updates, over all seeds."""
         return sum(one.skipped for one in self.seeds)
 
-    def filter(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: [`filter`][mcfo.filter] with the best seed.
+    @property
+    def title(self) -> str:
+        """The name of the model and its options."""
+        return self.name or type(self.model).__name__
 
-        `data` is a file, a table of `read_series`, series or an array; the options are `particles`, `levels`, `draws`
-        and `seed`.
-        """
-        return filter(self.model, self.proposal, data, **options)
+    @property
+    def history(self) -> NamedSeries:
+        """The series that it learned from, with their names and times."""
+        if self.data is None:
+            raise InputError("The data are not known any more. Give them.")
+        return self.data
 
-    def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Compute p(z_t | x_1:T) for every step, and fill in missing values: [`smooth`][mcfo.smooth].
+    @property
+    def on_learning_data(self) -> bool:
+        """Whether the evaluation is of the data that it learned from."""
+        return self.evaluated_on == "data"
 
-        The options are those of `filter`, and `paths`.
-        """
-        return smooth(self.model, self.proposal, data, **options)
-
-    def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """Forecast the steps after the last one. The options are those of `filter`, and `inputs`."""
-        return forecast(self.model, self.proposal, data, steps, **options)
+    @property
+    def fixed(self) -> Sequence[str]:
+        """The parameters that were not learned."""
+        return self.settings.fixed
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Return the arrays of model and proposal by name, with a leading axis over the seeds."""
@@ -151,6 +183,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
     """Return what results.json holds."""
     return {
         "stopped": fitted.stopped,
+        "reason": fitted.reason,
         "steps": fitted.steps,
         "seconds": round(fitted.seconds, 3),
         "selected": fitted.selected,
@@ -164,6 +197,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                 "best_step": one.best_step,
                 "evaluation": one.evaluation.as_data(),
                 **({} if one.convergence is None else {"convergence": one.convergence.as_data()}),
+                **({"looks": [look.as_data() for look in one.looks]} if one.looks else {}),
                 "parameters": {
                     name: np.asarray(array).tolist()
                     for name, array in named_arrays(Modules(one.model, one.proposal)).items()
@@ -198,7 +232,7 @@ def _warnings(fitted: Fitted) -> list[str]:
             f"{_named(stuck, fitted)} skipped every update, so nothing was learned. Look for absurd values in the "
             "data, start from other parameters, or use more particles."
         ]
-    return [text for text in (_low_sample_size(fitted), _decline(fitted)) if text]
+    return [text for text in (_low_sample_size(fitted), _loss(fitted) or _decline(fitted)) if text]
 
 
 def _named(seeds: list[SeedFit], fitted: Fitted) -> str:
@@ -220,6 +254,20 @@ def _low_sample_size(fitted: Fitted) -> str | None:
         f"{_named(low, fitted)} ended with a mean ESS of {worst.ess:.1f} of {worst.particles} particles. Bound and "
         "gradients then rest on a few particles: they are noisy, and the likelihood is underestimated. Use more "
         "particles, or a proposal that looks at the observation."
+    )
+
+
+def _loss(fitted: Fitted) -> str | None:
+    """Whether what is returned is worse than the start or what a look saw, by more than chance explains."""
+    found = {one.seed: clear_loss(one.looks, fitted.settings.tolerance) for one in fitted.seeds if one.looks}
+    lost = {seed: loss for seed, loss in found.items() if loss is not None}
+    if not lost:
+        return None
+    best, loss = max(lost.values(), key=lambda one: one[1])
+    before = "at its start" if best.step == 0 else f"after {best.step} updates"
+    return (
+        f"{_named([one for one in fitted.seeds if one.seed in lost], fitted)} ended {loss:.2g} nats of log-likelihood "
+        f"below what it had {before}. Lower the learning rate, use more particles, or take fewer steps."
     )
 
 

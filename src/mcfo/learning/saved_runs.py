@@ -4,78 +4,109 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
 from mcfo.catalogue.from_data import Start
 from mcfo.catalogue.registry import build, check, entry
 from mcfo.catalogue.user_code import build_own, build_own_proposal
-from mcfo.data.frames import is_frame
 from mcfo.data.npz import read_arrays, write_npz
-from mcfo.data.run_columns import NO_INPUTS, Inputs, coming_inputs
-from mcfo.data.run_record import RunRecord, entries, read_run
+from mcfo.data.run_columns import NO_INPUTS, Inputs
+from mcfo.data.run_record import RunRecord, entries, read_run, text, whole
 from mcfo.errors import InputError
 from mcfo.files import nested
-from mcfo.inference.datasets import named_series
-from mcfo.inference.filtering import filter
-from mcfo.inference.forecasting import forecast
-from mcfo.inference.smoothing import smooth
+from mcfo.inference.datasets import NamedSeries, named_series
+from mcfo.inference.evaluation_results import Evaluation
+from mcfo.learning.fitted_model import FittedModel, model_title
 from mcfo.learning.parameters import Modules, describe, fill, named_arrays
-from mcfo.learning.run_folder import differences
+from mcfo.learning.run_folder import data_digest, differences
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
 
-if TYPE_CHECKING:
-    import xarray
-
 _Tree = TypeVar("_Tree")
 
 
-class SavedSeed(NamedTuple):
+@dataclass(frozen=True, repr=False)
+class SavedSeed(FittedModel):
     """The model and the proposal of one seed of a run; `nll_per_step` is that of the run's last evaluation."""
 
     seed: int
-    model: Model
-    proposal: Proposal
+    model: Model  # pyright: ignore[reportIncompatibleMethodOverride]
+    proposal: Proposal  # pyright: ignore[reportIncompatibleMethodOverride]
+    record: RunRecord
     nll_per_step: float = math.inf
     inputs: Inputs = NO_INPUTS
 
-    def filter(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: [`filter`][mcfo.filter].
+    @property
+    def title(self) -> str:
+        """The name of the model and its options."""
+        name, options = (nested(self.record.config, "model", part) for part in ("name", "options"))
+        return model_title(str(name), entries(options))
 
-        `data` is a file, a table of `read_series`, series or an array; the options are `particles`, `levels`, `draws`
-        and `seed`.
-        """
-        return filter(self.model, self.proposal, self._read(data), **options)
+    @property
+    def fixed(self) -> Sequence[str]:
+        """The parameters that were not learned."""
+        fixed = nested(self.record.config, "settings", "fixed")
+        return [str(one) for one in fixed] if isinstance(fixed, list) else []
 
-    def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Compute p(z_t | x_1:T) for every step, and fill in missing values: [`smooth`][mcfo.smooth].
+    @property
+    def warnings(self) -> list[str]:
+        """What to worry about, in sentences."""
+        stored = nested(self.record.ended, "warnings")
+        return [str(one) for one in stored] if isinstance(stored, list) else []
 
-        The options are those of `filter`, and `paths`.
-        """
-        return smooth(self.model, self.proposal, self._read(data), **options)
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation at the end of the run."""
+        found = next((one.evaluation for one in self.record.results if one.seed == self.seed), {})
+        known = {name: value for name, value in found.items() if name in Evaluation._fields}
+        try:
+            return Evaluation(**known)
+        except TypeError:
+            return None  # an incomplete record
 
-    def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """Forecast the steps after the last one: [`forecast`][mcfo.forecast].
+    @property
+    def on_learning_data(self) -> bool:
+        """Whether the evaluation is of the data that it learned from."""
+        return nested(self.record.ended, "evaluated_on") != "validation"
 
-        The options are those of `filter`, and `inputs`, the inputs of the coming steps. Where the time between steps is
-        the only input, it is one unit by default; calendar inputs are made from the coming dates.
-        """
-        data = self._read(data)
-        if options.get("inputs") is None and not named_series(data).inputs.size:
-            options["inputs"] = coming_inputs(self.inputs, steps)
-        return forecast(self.model, self.proposal, data, steps, **options)
+    @property
+    def history(self) -> NamedSeries:
+        """The series that it learned from, read again from their file."""
+        return self._stored
 
-    def _read(self, data: Any) -> Any:
-        """Read a file or a data frame with the model's inputs; other data are read later."""
-        return self.inputs.read(data) if isinstance(data, str | Path) or is_frame(data) else data
+    @cached_property
+    def _stored(self) -> NamedSeries:
+        data = entries(self.record.config.get("data"))
+        file = text(data.get("file"))
+        if file is None or not Path(file).exists():
+            came = "were given in Python" if file is None else f"were in {file}, which is not there any more"
+            raise InputError(f"A run does not hold its data, and those of {self.record.folder} {came}. Give them.")
+        named = named_series(self.inputs.read(file))
+        count, held_out = whole(data.get("series")), whole(data.get("holdout_steps")) or 0
+        named = named.choose(range(len(named.names))[:count])
+        if held_out:
+            cut = [one.window(0, one.steps - held_out) for one in named.series_list]
+            moments = None if named.moments is None else [one[:-held_out] for one in named.moments]
+            named = named._replace(series_list=cut, moments=moments)
+        if data_digest(named.series_list) != data.get("sha256"):
+            raise InputError(
+                f"{file} has changed since the run in {self.record.folder} learned from it. Give its data."
+            )
+        return named
+
+    def _inputs(self) -> Inputs:
+        return self.inputs
 
 
-class SavedRun(NamedTuple):
-    """A run that was loaded from its folder."""
+@dataclass(frozen=True, repr=False)
+class SavedRun(FittedModel):
+    """A run that was loaded from its folder; it answers as its seed with the lowest NLL does."""
 
     record: RunRecord
     seeds: list[SavedSeed]
@@ -94,17 +125,48 @@ class SavedRun(NamedTuple):
                 return one
         raise InputError(f"The run has no seed {seed}, but {', '.join(str(one.seed) for one in self.seeds)}.")
 
-    def filter(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Apply [`SavedSeed.filter`][] of the seed with the lowest NLL."""
-        return self.choose().filter(data, **options)
+    @property
+    def model(self) -> Model:
+        """The model of the best seed."""
+        return self.choose().model
 
-    def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
-        """Apply [`SavedSeed.smooth`][] of the seed with the lowest NLL."""
-        return self.choose().smooth(data, **options)
+    @property
+    def proposal(self) -> Proposal:
+        """The proposal of the best seed."""
+        return self.choose().proposal
 
-    def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
-        """Apply [`SavedSeed.forecast`][] of the seed with the lowest NLL."""
-        return self.choose().forecast(data, steps, **options)
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The evaluation of the best seed."""
+        return self.choose().evaluation
+
+    @property
+    def title(self) -> str:
+        """The name of the model and its options."""
+        return self.choose().title
+
+    @property
+    def fixed(self) -> Sequence[str]:
+        """The parameters that were not learned."""
+        return self.choose().fixed
+
+    @property
+    def warnings(self) -> list[str]:
+        """What to worry about, in sentences."""
+        return self.choose().warnings
+
+    @property
+    def on_learning_data(self) -> bool:
+        """Whether the evaluation is of the data that it learned from."""
+        return self.choose().on_learning_data
+
+    @property
+    def history(self) -> NamedSeries:
+        """The series that it learned from, read again from their file."""
+        return self.choose().history
+
+    def _inputs(self) -> Inputs:
+        return self.inputs
 
     @property
     def image(self) -> tuple[int, int] | None:
@@ -196,7 +258,7 @@ def load_run(
     saved = []
     for index, seed in enumerate(record.seeds):
         try:
-            of_seed = {name: array[index] for name, array in arrays.items()}
+            of_seed = {name: np.asarray(array[index]) for name, array in arrays.items()}
         except IndexError as error:
             raise InputError(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(record.seeds)})."
@@ -204,7 +266,7 @@ def load_run(
         modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
         likelihood = likelihoods.get(seed)
         nll = math.inf if likelihood is None else likelihood
-        saved.append(SavedSeed(seed, modules.model, modules.proposal, nll, inputs))
+        saved.append(SavedSeed(seed, modules.model, modules.proposal, record, nll, inputs))
     return SavedRun(record, saved)
 
 

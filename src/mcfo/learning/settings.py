@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from mcfo.errors import InputError, nearest
+from mcfo.errors import InputError, nearest, spelled
 from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import StepRule
 from mcfo.objectives.objective import Estimator, Objective
@@ -73,7 +73,9 @@ class Settings:
 
     **Arguments:**
 
-    - `steps`: the number of updates.
+    - `steps`: the number of updates, as a limit.
+    - `tolerance`: a run ends when twice as many updates gain less than this many nats of log-likelihood on all series,
+      by more than the noise of the comparison: see [`looks`][mcfo.learning.looks]. With 0 it makes all its updates.
     - `batch`: the number of series in each update; all of them if there are fewer.
     - `seeds`: one run for each, in one program. A seed determines the order of the data and all random numbers.
     - `optimizer`: the name of an optimizer in optax, with `optimizer_options`; or an optax transformation with a
@@ -99,6 +101,8 @@ class Settings:
       unchanged.
     - `buckets`: the largest number of groups of similar lengths, so that each update pads little; each group has a
       program of its own. By default up to 4, where they save time.
+    - `standardize`: whether models that are the same in any unit are learned in standard units, so that neither the
+      unit nor the offset of the data changes what is found. What is returned has the unit of the data.
     """
 
     steps: int = 2000
@@ -122,6 +126,8 @@ class Settings:
     devices: int | None = None
     window: int | None = None
     buckets: int | None = None
+    tolerance: float | int = 0.1
+    standardize: bool = True
 
     def __post_init__(self):
         optional = ("watch_every", "evaluate_every", "evaluation_particles", "patience", "devices", "window", "buckets")
@@ -145,6 +151,8 @@ class Settings:
         object.__setattr__(self, "fixed", (self.fixed,) if isinstance(self.fixed, str) else tuple(self.fixed))
         if not (isinstance(self.average, int | float) and 0 <= self.average <= 1):
             raise InputError(f"average is a share of the steps, from 0 to 1, but got {self.average!r}.")
+        if not (isinstance(self.tolerance, int | float) and 0 <= self.tolerance < math.inf):
+            raise InputError(f"tolerance is a number of nats, or 0 to make all updates, but got {self.tolerance!r}.")
         if self.clip is not None and not (isinstance(self.clip, int | float) and 0 < self.clip < math.inf):
             raise InputError(f"clip is a positive norm, or None, but got {self.clip!r}.")
         for name in ("optimizer_options", "schedule_options"):
@@ -259,7 +267,8 @@ class Learning:
             if not isinstance(rule, StepRule) or rule.flow.latents == "all":
                 raise InputError(
                     f"The rule {rule.name!r} looks beyond one step, but a stream learns from each step alone. Use "
-                    "'filter-score' for theta, and 'dreg', 'reparameterized' or 'inclusive-kl' for phi."
+                    f"{spelled('theta', 'filter-score')}, and {spelled('phi', 'dreg')}, "
+                    f"{spelled('phi', 'reparameterized')} or {spelled('phi', 'inclusive-kl')}."
                 )
         return Objective(Estimator(sampler, theta), Estimator(sampler, phi))
 

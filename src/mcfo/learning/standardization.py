@@ -1,4 +1,4 @@
-"""Data and model in standard units, in which a likelihood is maximized whatever the user's units are."""
+"""Data and model in standard units, in which they are learned whatever the user's units are."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from typing import NamedTuple
 
 import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from mcfo.data.batching import Buckets
 from mcfo.inference.observation_laws import applied
-from mcfo.learning.parameters import dotted
+from mcfo.learning.parameters import Modules, dotted, split
 from mcfo.models.base import Model
-from mcfo.models.linear_gaussian import IrregularLinearGaussian, LinearGaussian
-from mcfo.models.units import Units, in_units, standard_units
+from mcfo.models.units import LINEAR, Units, in_units, standard_units
 from mcfo.precision import widened
 from mcfo.series import Series
 
@@ -24,38 +24,94 @@ class Standardized(NamedTuple):
 
     - `log_jacobian`: what the log-likelihood of the data in their own unit has beyond that in standard units.
     - `units`: the standard units; None where the model has no other units than the data's.
+    - `fixed`: the model in the data's unit, with None in place of what is learned.
     """
 
     model: Model
     data: Buckets
     log_jacobian: float
     units: Units | None
+    fixed: Model
+
+    @property
+    def scale(self) -> Float[np.ndarray, " dimensions"] | None:
+        """The unit of each column; None where it is the data's own."""
+        return None if self.units is None else self.units.scale
+
+    def of_other(self, data: Buckets) -> Standardized:
+        """Return the same units for other data of the same columns."""
+        if self.units is None:
+            return self._replace(data=data)
+        return self._replace(data=_in_units(data, self.units), log_jacobian=_log_jacobian(data, self.units))
 
     def restored(self, model: Model) -> Model:
-        """Return a model in standard units as one of the data."""
-        return model if self.units is None else in_units(model, self.units.inverse())  # pyright: ignore[reportArgumentType]
+        """Return a model in standard units as one of the data; what is fixed is as it was, without rounding."""
+        if self.units is None:
+            return model
+        back = in_units(model, self.units.inverse())
+        return jax.tree.map(
+            lambda old, new: new if old is None else old, self.fixed, back, is_leaf=lambda leaf: leaf is None
+        )
 
 
-def standardize(model: Model, data: Buckets) -> Standardized:
-    """Remove the location and the scale of each column from the data, and change the model accordingly.
+def standardize(modules: Modules, data: Buckets, fixed: tuple[str, ...]) -> Standardized:
+    """Remove the location and the scale of each column from data that are maximized exactly, and change the model
+    accordingly.
 
-    A model with a diffuse start has scales and weights of its own, which its initial values fit to the data.
+    Models with a diffuse start, and hidden Markov models, are searched in coordinates of their own: see
+    [`coordinate_units`][mcfo.learning.standardization.coordinate_units].
     """
-    model = widened(model)
-    # A derived class may have arrays whose units are not known here.
-    if type(model) not in (LinearGaussian, IrregularLinearGaussian):
-        return Standardized(model, data, 0.0, None)
-    pooled = [np.where(_known(batch), np.asarray(batch.observations, np.float64), np.nan) for batch in data]
-    values = np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in pooled])
-    location, scale = np.nanmean(values, axis=0), np.nanstd(values, axis=0)
-    scale = np.where(scale > 0, scale, 1.0)
-    units = standard_units(model, location, scale)  # pyright: ignore[reportArgumentType]
-    standard = tuple(
-        eqx.tree_at(lambda s: s.observations, batch, np.nan_to_num((own - units.location) / scale))
-        for batch, own in zip(data, pooled, strict=True)
+    return _standardized(modules, data, fixed, known=type(modules.model) in LINEAR)
+
+
+def standardize_for_particles(modules: Modules, data: Buckets, fixed: tuple[str, ...]) -> tuple[Modules, Standardized]:
+    """Return modules in standard units in the precision of the session, and what they stand for.
+
+    A proposal whose learned numbers have the data's unit, such as an affine one, is learned in it.
+    """
+    bound = modules.follows or not any(map(eqx.is_inexact_array, jax.tree.leaves(modules.proposal)))
+    standard = _standardized(modules, data, fixed, known=bound)
+    if standard.units is None:
+        return modules, standard
+    model = jax.tree.map(lambda leaf: jnp.asarray(leaf) if eqx.is_array(leaf) else leaf, standard.model)
+    proposal = modules.proposal.following(model) if modules.follows else modules.proposal
+    return Modules(model, proposal, modules.follows), standard
+
+
+def as_given(data: Buckets, modules: Modules) -> Standardized:
+    """Return what stands for itself: modules and data in the unit that they have."""
+    return Standardized(modules.model, data, 0.0, None, modules.model)
+
+
+def _standardized(modules: Modules, data: Buckets, fixed: tuple[str, ...], *, known: bool) -> Standardized:
+    model = widened(modules.model)
+    learned, rest = split(Modules(model, modules.proposal), fixed)
+    units = None
+    if known:
+        values = np.concatenate([batch.reshape(-1, batch.shape[-1]) for batch in _pooled(data)])
+        scale = np.nanstd(values, axis=0)
+        units = standard_units(model, learned.model, np.nanmean(values, axis=0), np.where(scale > 0, scale, 1.0))
+    if units is None:
+        return Standardized(model, data, 0.0, None, rest.model)
+    standard = _in_units(data, units)
+    return Standardized(in_units(model, units), standard, _log_jacobian(data, units), units, rest.model)
+
+
+def _in_units(data: Buckets, units: Units) -> Buckets:
+    return tuple(
+        eqx.tree_at(lambda s: s.observations, batch, np.nan_to_num((own - units.location) / units.scale))
+        for batch, own in zip(data, _pooled(data), strict=True)
     )
-    counts = np.sum(~np.isnan(values), axis=0)
-    return Standardized(in_units(model, units), standard, -float(counts @ np.log(scale)), units)  # pyright: ignore[reportArgumentType]
+
+
+def _log_jacobian(data: Buckets, units: Units) -> float:
+    counts = [np.sum(~np.isnan(own), axis=(0, 1)) for own in _pooled(data)]
+    return -float(np.sum(counts, axis=0) @ np.log(units.scale))
+
+
+def _pooled(data: Buckets) -> list[np.ndarray]:
+    """Return the values of each batch, (series, steps, dimensions), with NaN in place of what is missing."""
+    return [np.where(_known(batch), np.asarray(batch.observations, np.float64), np.nan) for batch in data]
 
 
 def coordinate_units(learned: Model, standard: Standardized) -> Float[np.ndarray, " size"]:
@@ -77,8 +133,7 @@ def coordinate_units(learned: Model, standard: Standardized) -> Float[np.ndarray
 
 
 def _column_spreads(data: Buckets) -> Float[np.ndarray, " dimensions"]:
-    values = [np.where(_known(batch), np.asarray(batch.observations, np.float64), np.nan) for batch in data]
-    spread = np.nanstd(np.concatenate([one.reshape(-1, one.shape[-1]) for one in values]), axis=0)
+    spread = np.nanstd(np.concatenate([one.reshape(-1, one.shape[-1]) for one in _pooled(data)]), axis=0)
     return np.where(spread > 0, spread, 1.0)
 
 

@@ -11,27 +11,26 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
-from jaxtyping import Array, Float
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array
 
-from mcfo.data.batching import Batches, Buckets, as_buckets
+from mcfo.data.batching import Batches, as_buckets
 from mcfo.errors import InputError
-from mcfo.gradients.rules import DEVICES, Reverse, has_networks
-from mcfo.inference.evaluation import Scores, evaluate, evaluation_sampler, series_scores, usual_repeats
+from mcfo.gradients.rules import DEVICES
+from mcfo.learning.batch_gradients import first_trajectories, map_over_seeds
+from mcfo.learning.checks import checked
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
-from mcfo.learning.parameters import Modules, describe, finite_or_none, named_arrays, split
+from mcfo.learning.evaluator import Evaluator
+from mcfo.learning.looks import GAIN, LOG_LIKELIHOODS, Gains, Look, averaged_from, is_settled, look_steps, looks_of
+from mcfo.learning.parameters import Modules, describe, finite_or_none, split
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
-from mcfo.learning.step import State, build_chunk, compiled, first_trajectories, map_over_seeds
+from mcfo.learning.standardization import as_given, standardize_for_particles
+from mcfo.learning.step import State, build_chunk
+from mcfo.models.base import Model
 from mcfo.objectives.objective import Objective
-from mcfo.smc.compatibility import check_arguments
+from mcfo.precision import in_float64, settled
 from mcfo.validation import float_dtype
-
-_EVALUATION_TAG = 0x6576616C
-"""Separates the random numbers of evaluations from those of updates."""
-
-_FINAL_PARTICLES = 1000
-"""The least number of particles with which the likelihood of a model with few parameters is reported."""
 
 Line = dict[str, Any]
 """One line of the metrics, for one seed."""
@@ -60,9 +59,12 @@ class Trainer:
             cores = settings.devices or len(jax.devices())
             self.validation = as_buckets(validation, most=settings.buckets, multiple=cores)
         modules = Modules.learned_by(modules.model, modules.proposal, settings.fixed)
-        self.objective = _checked(objective, modules, self.data, self.validation, settings)
+        self.objective = checked(objective, modules, self.data, self.validation, settings)
         self.modules, self.settings = modules, settings
-        self._learned, self._rest = split(modules, settings.fixed)
+        learns, self._standard = modules, as_given(self.data, modules)
+        if settings.standardize:
+            learns, self._standard = standardize_for_particles(modules, self.data, settings.fixed)
+        self._learned, self._rest = split(learns, settings.fixed)
         if not jax.tree.leaves(self._learned):
             raise InputError("Nothing is left to learn: every parameter is fixed. Fix fewer of them.")
         self._optimizer = settings.transformation()
@@ -72,10 +74,21 @@ class Trainer:
         self._mesh = build_mesh(self.devices, DEVICES)
         fixed, static = eqx.partition(self._rest, eqx.is_array)
         self._seeds = replicate_on(self._mesh, jax.device_put(np.asarray(settings.seeds, np.int32)))
-        self._fixed, self._shared_data = replicate_on(self._mesh, fixed), replicate_on(self._mesh, self.data)
-        self._chunk = build_chunk(self.objective, self._optimizer, static, settings.averaged_from, self._mesh)
-        self._validate = None if self.validation is None else self._compile_validation(self.validation, static)
-        self._watch = None if watch is None else _compile_watch(watch, modules)
+        self._fixed = replicate_on(self._mesh, fixed)
+        self._shared_data = replicate_on(self._mesh, self._standard.data)
+        self._evaluator = Evaluator(self._standard, modules, self.data, self.validation, settings, self.particles)
+        # The likelihood of a network is looked at once: it hardly ever stops to grow, and validation data say when to.
+        self._looks = look_steps(settings) if self._evaluator.looks else ()
+        self._averaged_from = averaged_from(settings, self._looks)
+        self._gains = Gains(self._looks, self._averaged_from, sum(counts))
+        scale = self._standard.scale
+        self._chunk = build_chunk(
+            self.objective, self._optimizer, static, self._averaged_from, self._mesh, scale, self._looks
+        )
+        self._validate = None
+        if self.validation is not None:
+            self._validate = self._evaluator.compile_validation(self.validation, self._rest, self._seeds, self._mesh)
+        self._watch = None if watch is None else _compile_watch(watch, modules, self._in_unit)
         self.select = settings.select or ("best" if validation is not None else "average")
 
     @property
@@ -86,7 +99,7 @@ class Trainer:
     @property
     def evaluation_particles(self) -> int:
         """The number of particles of evaluations."""
-        return self.settings.evaluation_particles or self.particles
+        return self._evaluator.particles
 
     @property
     def precision(self) -> str:
@@ -112,12 +125,13 @@ class Trainer:
 
     def start(self) -> State:
         """Return the state before the first update."""
-        seeds = self.settings.seeds
-        trajectories = None
+        seeds, trajectories = self.settings.seeds, None
         if self.objective.keeps_trajectories:
             keys = jax.vmap(jax.random.key)(np.asarray(seeds))
             trajectories = first_trajectories(self.objective, self.modules.current(), self.data, keys)
-        return self.replicate(State.start(self._learned, self._optimizer, len(seeds), trajectories))
+        return self.replicate(
+            State.start(self._learned, self._optimizer, len(seeds), looks=bool(self._looks), trajectories=trajectories)
+        )
 
     def replicate(self, state: State) -> State:
         """Return the state with a copy on every device."""
@@ -129,10 +143,19 @@ class Trainer:
         last = step >= self.settings.steps
         return self._validate is not None and (last or step % self.settings.evaluation_interval == 0)
 
-    def is_exhausted(self, state: State) -> bool:
-        """Whether no seed has improved within its patience."""
+    def is_over(self, state: State, lines: list[Line]) -> bool:
+        """Whether all updates are made, no seed has improved within its patience, or a look has seen that none will."""
         patience = self.settings.patience
-        return patience is not None and bool(np.all(np.asarray(state.stale) >= patience))
+        exhausted = patience is not None and bool(np.all(np.asarray(state.stale) >= patience))
+        return exhausted or int(state.step) >= self.settings.steps or self.is_settled(lines)
+
+    def is_look(self, state: State) -> bool:
+        """Whether the likelihood is looked at after this update."""
+        return int(state.step) in self._looks
+
+    def is_settled(self, lines: list[Line]) -> bool:
+        """Whether the last look has seen that no seed improves any more."""
+        return bool(self._looks) and is_settled(self.settings, lines)
 
     def advance(self, state: State) -> tuple[State, list[Line]]:
         """Run the updates of one line of the metrics, and return that line for each seed."""
@@ -197,6 +220,18 @@ class Trainer:
         ]
         return state, scored
 
+    def look(self, state: State, lines: list[Line]) -> tuple[State, list[Line]]:
+        """Look at the averaged parameters of each seed: their log-likelihood, and what they gained."""
+        assert state.looking is not None
+        flat = np.asarray(jax.vmap(lambda one: ravel_pytree(one)[0])(state.average), np.float64)
+        looking, gains = self._gains.look(state.looking, flat, int(state.step))
+        state = self.replicate(eqx.tree_at(lambda s: s.looking, state, looking))
+        found = [self._evaluator.look(self._seed_of(state.average, index), seed) for index, seed in self._numbered()]
+        return state, [
+            {**line, LOG_LIKELIHOODS: [finite_or_none(value) for value in own], GAIN: None if gain is None else [*gain]}
+            for line, own, gain in zip(lines, found, gains, strict=True)
+        ]
+
     def score(self, lines: list[Line]) -> float:
         """Return the criterion of the best checkpoint: the validation NLL averaged over the seeds, infinite if one
         has none."""
@@ -218,28 +253,21 @@ class Trainer:
     def finish(self, state: State, lines: list[Line], seconds: float) -> Fitted:
         """Select the parameters of each seed, and evaluate them."""
         # A run that stopped early may have no average.
-        late = int(state.step) > self.settings.averaged_from
+        late = int(state.step) > self._averaged_from[0]
         selected = "last" if self.select == "average" and not late else self.select
         chosen = {"best": state.best, "average": state.average, "last": state.learned}[selected]
-        data = self.data if self.validation is None else self.validation
         seeds = []
-        for index, seed in enumerate(self.settings.seeds):
-            learned = jax.tree.map(lambda array, index=index: array[index], chosen)
-            modules: Modules = eqx.combine(learned, self._rest)
+        for index, seed in self._numbered():
+            learned = self._seed_of(chosen, index)
             # Labels in a fixed order: regimes of several seeds, reports and probabilities then mean the same.
-            modules = Modules(modules.model.canonical(), modules.proposal, modules.follows).current()
-            evaluation = evaluate(
-                modules.model,
-                modules.proposal,
-                data,
-                particles=self._final_particles(),
-                repeats=1 if self.settings.evaluation_particles else usual_repeats(modules.model, modules.proposal),
-                key=self._evaluation_key(seed),
-            )
+            found = self._in_unit(learned)
+            modules = Modules(_canonical(found.model), found.proposal, found.follows).current()
             best_step = int(state.best_step[index]) if self.validation is not None else None
-            seeds.append(
-                SeedFit(seed, modules.model, modules.proposal, evaluation, int(state.skipped[index]), best_step)
-            )
+            evaluation, last = self._evaluator.finish(learned, modules.model, seed)
+            looks = self._all_looks(seed, int(state.step), lines, last) if last else ()
+            skipped = int(state.skipped[index])
+            seeds.append(SeedFit(seed, modules.model, modules.proposal, evaluation, skipped, best_step, looks=looks))
+        stopped = "early" if int(state.step) < self.settings.steps else "finished"
         return Fitted(
             seeds=tuple(seeds),
             metrics=tuple(lines),
@@ -248,43 +276,36 @@ class Trainer:
             seconds=seconds,
             selected=selected,
             evaluated_on="data" if self.validation is None else "validation",
-            stopped="early" if int(state.step) < self.settings.steps else "finished",
+            stopped="converged" if self.is_settled(lines) else stopped,
         )
 
-    def _final_particles(self) -> int:
-        """The number of particles of the last evaluation, whose likelihood is reported."""
-        asked, few = self.settings.evaluation_particles, not has_networks(self.modules.model, self.modules.proposal)
-        return asked or (max(self.particles, _FINAL_PARTICLES) if few else self.particles)
+    def _all_looks(self, seed: int, step: int, lines: list[Line], last: tuple[float, ...]) -> tuple[Look, ...]:
+        """The looks of a seed, from its start to what it returns."""
+        start: Modules = eqx.combine(self._learned, self._rest)
+        first = Look(0, self._evaluator.look(start.current(), seed))
+        return first, *looks_of(seed, lines), Look(step, last)
 
-    def _evaluation_key(self, seed: Any) -> Any:
-        return jax.random.fold_in(jax.random.key(seed), _EVALUATION_TAG)
+    def _numbered(self) -> list[tuple[int, int]]:
+        return list(enumerate(self.settings.seeds))
 
-    def _compile_validation(self, buckets: Buckets, static: Modules) -> Callable[[Modules], tuple[Array, Array]]:
-        """Compile the NLL per step and the mean effective sample size of each seed, with common random numbers."""
-        sampler = evaluation_sampler(self.evaluation_particles)
-        divides = all(len(batch.observations) % self.devices == 0 for batch in buckets)
-        mesh = self._mesh if divides else build_mesh(1, DEVICES)
+    def _seed_of(self, chosen: Modules, index: int) -> Modules:
+        """The modules of one seed, in standard units."""
+        own = jax.tree.map(lambda array: array[index], chosen)
+        modules: Modules = eqx.combine(own, self._rest)
+        return modules.current()
 
-        def compute(learned: Modules, fixed: Modules, buckets: Buckets, seeds: Array) -> tuple[Array, Array]:
-            def one(learned: Modules, seed: Array) -> Float[Array, " 4"]:
-                modules = eqx.combine(learned, fixed, static).current()
-                key = self._evaluation_key(seed)
-                total = jnp.zeros(4)
-                for batch in buckets:
-                    scores: Scores = series_scores(sampler, modules.model, modules.proposal, batch, key=key)
-                    parts = scores.log_evidence, scores.ess_sum, scores.steps, scores.observed_steps
-                    total = total + jnp.stack([jnp.sum(part) for part in parts])
-                return total
+    def _in_unit(self, modules: Modules) -> Modules:
+        """Modules in the unit of the data."""
+        if self._standard.units is None:
+            return modules
+        return Modules(self._standard.restored(modules.model), modules.proposal, modules.follows).current()
 
-            sums = map_over_seeds(one, learned, seeds)
-            if mesh.size > 1:
-                sums = jax.lax.psum(sums, DEVICES)
-            return -sums[:, 0] / sums[:, 3], sums[:, 1] / sums[:, 2]
 
-        whole = PartitionSpec()
-        program = compiled(compute, mesh, (whole, whole, PartitionSpec(DEVICES), whole))
-        fixed, data, seeds = (replicate_on(mesh, tree) for tree in (self._fixed, buckets, self._seeds))
-        return lambda learned: program(replicate_on(mesh, learned), fixed, data, seeds)
+def _canonical(model: Model) -> Model:
+    """The labels of a model in a fixed order; in float64 where its arrays are, because they came from other units."""
+    if any(isinstance(leaf, np.ndarray) for leaf in jax.tree.leaves(model)):
+        return settled(in_float64(lambda one: one.canonical())(model))
+    return model.canonical()
 
 
 def _ratio(total: float, count: float) -> float | None:
@@ -293,8 +314,10 @@ def _ratio(total: float, count: float) -> float | None:
 
 
 def _compile_watch(
-    watch: Callable[[Any, Any], Mapping[str, Any]], modules: Modules
+    watch: Callable[[Any, Any], Mapping[str, Any]], modules: Modules, in_unit: Callable[[Modules], Modules]
 ) -> Callable[[Modules, Modules], dict[str, Array]]:
+    """Compile the watched numbers of modules in standard units, for each seed."""
+
     def numbers(modules: Modules) -> dict[str, Array]:
         return {name: jnp.asarray(value) for name, value in watch(modules.model, modules.proposal).items()}
 
@@ -307,39 +330,6 @@ def _compile_watch(
 
     @eqx.filter_jit
     def compiled(learned: Modules, rest: Modules) -> dict[str, Array]:
-        return map_over_seeds(lambda learned: numbers(eqx.combine(learned, rest).current()), learned)
+        return map_over_seeds(lambda learned: numbers(in_unit(eqx.combine(learned, rest).current())), learned)
 
     return compiled
-
-
-def _checked(
-    objective: Objective, modules: Modules, data: Buckets, validation: Buckets | None, settings: Settings
-) -> Objective:
-    """Check the arguments of a run, and return the objective as it is learned."""
-    if not isinstance(objective, Objective):
-        raise InputError(f"The objective is {objective!r}. Use mcfo.objectives.mcfo(100), say.")
-    check_arguments(modules.model, modules.proposal, jax.eval_shape(lambda: jax.random.key(0)))
-    try:
-        if settings.window is not None:
-            objective = objective.with_backward(Reverse(window=settings.window))
-        for batch in data:
-            objective.check(modules.model, modules.proposal, batch)
-    except ValueError as error:
-        raise InputError(str(error)) from error
-    if modules.follows:
-        objective = Objective(objective.theta, None, name=objective.name, backward=objective.backward)
-    dimensions = [buckets[0].observations.shape[2] for buckets in (data, validation or data)]
-    if dimensions[0] != dimensions[1]:
-        raise InputError(
-            f"The series have {dimensions[0]} observed dimensions, but the validation data have {dimensions[1]}. Give "
-            "both the same columns."
-        )
-    if validation is None and (settings.patience or settings.evaluate_every or settings.select == "best"):
-        raise InputError(
-            "patience, evaluate_every and select='best' need held-out series. Give validation=... (on the command "
-            "line, --validation or --holdout), or leave them out."
-        )
-    for name, array in named_arrays(modules).items():
-        if jnp.issubdtype(array.dtype, jnp.inexact) and not np.all(np.isfinite(np.asarray(array))):
-            raise InputError(f"{name} is not finite before the first update. Start from finite parameters.")
-    return objective

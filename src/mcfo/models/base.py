@@ -92,10 +92,29 @@ class Model(eqx.Module):
         """The names of the numbers in `latent_summary`; None: z1, z2, ..."""
         return None
 
+    @property
+    def state_names(self) -> tuple[str, ...] | None:
+        """The names of the entries of the linear form's state: by default those of the latent."""
+        return self.latent_names
+
     def latent_summary(self, latent: Latent) -> Float[Array, " size"]:
         """Return the latent as summaries average it: as it is, or a regime as an indicator, whose mean is its
         probability."""
         return jnp.ravel(latent).astype(float)
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        """The names of the components whose sum the signal is; most models have none."""
+        return ()
+
+    def component_values(self, memory: Memory, latent: Latent, inputs: Inputs) -> Float[Array, " components"]:
+        """Return the components at step t from h_t-1, z_t and u_t."""
+        return jnp.zeros(0)
+
+    def component_laws(self, mean: Any, covariance: Any, inputs: Any = None) -> dict[str, Any]:
+        """Return mean and variance of each component at each step, where the state of the linear form has these
+        moments."""
+        return {}
 
     def canonical(self) -> Model:
         """Return the same distribution p(z, x) with its labels in a fixed order; applied at the end of a fit."""

@@ -6,6 +6,7 @@ is A s_t-1, the state that would follow without noise. So singular noise of the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, ClassVar, NamedTuple
 
 import equinox as eqx
@@ -143,17 +144,40 @@ class _Structural(Model):
         """Mean and variance of each component at each step, where the state has these laws."""
 
         def one(mean: Array, covariance: Array, now: Inputs) -> dict[str, ComponentLaw]:
-            laws, first = {}, 0
-            for part in self.components:
-                rows = slice(first, first + len(part.state_names))
-                for name, row in part.parts(now):
-                    laws[name] = ComponentLaw(row @ mean[rows], row @ covariance[rows, rows] @ row)
-                first = rows.stop
+            laws = {
+                name: ComponentLaw(row @ mean[rows], row @ covariance[rows, rows] @ row)
+                for name, rows, row in self._parts(now)
+            }
             if self.input_weights is not None:
                 laws["regression"] = ComponentLaw(self._offset(now), jnp.zeros(()))
             return laws
 
         return jax.vmap(one, in_axes=(0, 0, None if inputs is None else 0))(mean, covariance, inputs)
+
+    def _parts(self, inputs: Inputs) -> Iterator[tuple[str, slice, Array]]:
+        """Yield the name of each component, its rows of the state, and the weights of their sum."""
+        first = 0
+        for component in self.components:
+            rows = slice(first, first + len(component.state_names))
+            for name, row in component.parts(inputs):
+                yield name, rows, row
+            first = rows.stop
+
+    @property
+    def component_names(self) -> tuple[str, ...]:
+        """The names of what `component_laws` has."""
+        zeros = None if self.regression is None else jnp.zeros(self.regression.count)
+        names = tuple(name for name, _, _ in self._parts(zeros))
+        return names if self.input_weights is None else (*names, "regression")
+
+    def component_values(self, memory: Memory, latent: Latent, inputs: Inputs) -> Float[Array, " components"]:
+        state = self.current_state(memory, latent)
+        values = [row @ state[rows] for _, rows, row in self._parts(inputs)]
+        return jnp.stack(values if self.input_weights is None else [*values, self._offset(inputs)])
+
+    def current_state(self, memory: Memory, latent: Latent) -> State:
+        """Return s_t of a particle."""
+        return self.state(memory, latent) if self.driven else memory
 
     def start(self, inputs: Inputs) -> Memory:
         return self.initial_state
@@ -308,9 +332,11 @@ class VolatileStructural(_Structural):
         return dist.Normal(means, jnp.concatenate([scales, scale])).to_event(1)
 
     def emission(self, memory: Memory, latent: Latent, inputs: Inputs) -> Distribution:
-        state = self.state(memory[0], latent[:-1]) if self.driven else memory[0]
+        state = self.current_state(memory, latent)
         return in_unit(dist.Normal(self.signal(state, inputs)[None], jnp.exp(latent[-1:] / 2)), self.transform)
 
     def advance(self, memory: Memory, latent: Latent, observation: Observation) -> Memory:
-        state = self.state(memory[0], latent[:-1]) if self.driven else memory[0]
-        return self.matrix() @ state, latent[-1:]
+        return self.matrix() @ self.current_state(memory, latent), latent[-1:]
+
+    def current_state(self, memory: Memory, latent: Latent) -> State:
+        return super().current_state(memory[0], latent[:-1])

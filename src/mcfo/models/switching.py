@@ -8,9 +8,11 @@ from typing import Any, ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 import numpyro.distributions as dist
 from jaxtyping import Array, Bool, Float, Int
 
+from mcfo.covariance import Covariance
 from mcfo.linear_algebra import cholesky
 from mcfo.missing import observed_log_prob
 from mcfo.models.base import Model
@@ -34,7 +36,7 @@ class SwitchingLinearGaussian(Model):
     filter, the emission is the predictive distribution of x_t given the regimes so far, and whatever is missing in x_t
     is left out exactly. So a particle filter samples the discrete path, and the rest is exact (Rao-Blackwell). Regimes
     that differ in nothing but R, with equal rows of the transition matrix, give observations with a mixture of Gaussian
-    noises.
+    noises: `with_mixed_noise`.
     Chen and Liu (2000); Doucet, de Freitas, Murphy and Russell (2000).
 
     **Arguments:**
@@ -64,6 +66,26 @@ class SwitchingLinearGaussian(Model):
         if self.chain.count != len(regimes):
             raise ValueError(f"There are {len(regimes)} regimes, but {self.chain.count} rows of probabilities.")
         self.regimes = jax.tree.map(lambda *arrays: jnp.stack(arrays), *regimes)
+
+    @classmethod
+    def with_mixed_noise(
+        cls, model: LinearGaussian, emission_noises: Sequence[Numbers], probabilities: Numbers
+    ) -> SwitchingLinearGaussian:
+        """A linear Gaussian model whose observations have a mixture of Gaussian noises, Σ_k π_k N(0, R_k): heavy tails,
+        outliers. Which noise an observation has is the regime, drawn anew at every step; the rest stays exact.
+
+        **Arguments:**
+
+        - `emission_noises`: R_k, as matrices, variances or a single variance.
+        - `probabilities`: π_k.
+        """
+        regimes = [
+            eqx.tree_at(lambda m: m.emission_noise, model, Covariance.from_matrix(noise, name="emission_noise"))
+            for noise in emission_noises
+        ]
+        weights = np.atleast_1d(np.asarray(probabilities, np.float64))
+        rows = np.tile(weights, (len(weights), 1))
+        return cls(regimes, transition_probabilities=rows, initial_probabilities=weights)
 
     @property
     def count(self) -> int:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
-from mcfo.errors import nearest
+from mcfo.errors import nearest, spoken
 from mcfo.gradients.draws import Sampler
 from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import Backward, Pathwise, Rule
@@ -69,7 +69,10 @@ def mcfo(
 def elbo(particles: int = 1, *, backward: Backward | None = None) -> Objective:
     """The evidence lower bound, reparameterized: [`iwae`][] with one particle. Kingma and Welling (2014)."""
     if particles != 1:
-        raise ValueError(f"The ELBO has one particle, but got {particles!r}. Use iwae({particles!r}) for more.")
+        raise ValueError(
+            f"The ELBO has one particle, but got {particles!r}. For more use "
+            + spoken(f"iwae({particles!r}).", "--objective iwae.")
+        )
     return _both(sis(1), Pathwise(), "elbo", backward)
 
 

@@ -11,9 +11,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
+from mcfo.errors import spelled, spoken
 from mcfo.gradients.draws import Climbing, Run, Sampler
 from mcfo.gradients.estimate import differentiable_run
-from mcfo.gradients.registry import RULES
+from mcfo.gradients.registry import RULES, name_of
 from mcfo.gradients.rules import (
     ONE_STEP,
     Accumulated,
@@ -161,7 +162,9 @@ class Objective(eqx.Module):
         if self.prior_proposal and not isinstance(proposal, Bootstrap):
             raise ValueError(
                 f"{self.name}() filters with the model's own prior, but got the proposal {type(proposal).__name__}. "
-                "Give Bootstrap(), or use nasmc() or mcfo() to learn a proposal."
+                + spoken("Give Bootstrap()", "Leave out --proposal")
+                + f", or learn the proposal: {spelled('objective', 'mcfo')} with "
+                f"{spelled('theta', name_of(self.theta.rule))}."
             )
         _check_rules(self, model, proposal, _as_batch(batch))
 
@@ -191,7 +194,8 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
     if exact and batch.observed is not None and model.imputes:
         raise ValueError(
             f"{type(model).__name__} is not Markov and values are missing, so they are imputed, and ResamplingScore "
-            "lacks the score of what is drawn. Use theta='fisher', or aesmc()."
+            f"lacks the score of what is drawn. Use {spelled('objective', 'aesmc')}, or "
+            f"{spelled('objective', 'mcfo')} with {spelled('theta', 'fisher')}."
         )
     climbing = objective._climbing
     if climbing is not None:
@@ -212,13 +216,22 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
         raise ValueError(
             f"{type(estimator.rule).__name__} for {side} differentiates through draws and needs a reparameterized "
             f"proposal, but {type(proposal).__name__}.{rigid}, which is not. "
-            + (
-                "Use mcfo(phi='inclusive-kl'), or nasmc()."
-                if side == "phi"
-                else "Use theta='fisher' or theta='filter-score'."
-            )
+            + _without_draws(objective, side)
             + " If its draws are differentiable in its parameters, give the distribution has_rsample = True."
         )
+
+
+def _without_draws(objective: Objective, side: str) -> str:
+    """What learns a proposal that cannot be reparameterized; what else was chosen stays."""
+    theta = objective.theta.rule
+    fitting = theta if theta.flow.latents == "none" else FilterScore()
+    rules = [spelled("theta", name_of(fitting)), spelled("phi", "inclusive-kl")]
+    if objective.name != "mcfo":
+        # The others have rules of their own, so that both are named.
+        return f"Use {spelled('objective', 'mcfo')} with {' and '.join(rules)}."
+    if side == "phi":
+        return f"Use {rules[1]}, and leave {rules[0]} and everything else as they are."
+    return f"Use {spelled('theta', 'fisher')} or {spelled('theta', 'filter-score')}."
 
 
 def _check_backward(backward: Backward | None, rule: Rule, model: Model) -> None:
@@ -233,7 +246,7 @@ def _check_backward(backward: Backward | None, rule: Rule, model: Model) -> None
     if backward.window is not None and isinstance(rule, PathRule):
         raise ValueError(
             f"{type(rule).__name__} adds up over the whole series, which windows would cut into pieces. Leave out "
-            "the window, or use a rule of each step: theta='filter-score'."
+            f"the window, or use a rule of each step: {spelled('theta', 'filter-score')}."
         )
     if backward.series is not None and isinstance(rule, ResamplingScore) and rule.baseline == "others":
         raise ValueError(

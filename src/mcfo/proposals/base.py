@@ -1,7 +1,7 @@
 """What a proposal is: q(z | x) for one particle of one series; and the simplest one."""
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 
@@ -15,7 +15,12 @@ class Proposal(eqx.Module):
     `encode` reads a whole series, once, before the particles move. What it returns has a leading time axis, and reaches
     `initial` and `step` one step at a time. The model's own distribution of the latent is passed as `prior`, so that a
     proposal can start from it or correct it; numpyro's distributions have a `mean` and a `variance` for that.
+
+    `follows` says whether `following` computes it from the model alone: where it is fixed as a whole, it is then the
+    one of the parameters of every update.
     """
+
+    follows: ClassVar[bool] = False
 
     def following(self, model: Any) -> "Proposal":
         """Return the proposal for a model whose parameters were found by other means; one that is optimal for a model

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
@@ -125,6 +125,7 @@ class LocallyOptimal(Proposal):
     """
 
     model: LinearGaussian
+    follows: ClassVar[bool] = True
 
     def __check_init__(self):
         if not isinstance(self.model, LinearGaussian):

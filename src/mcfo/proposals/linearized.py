@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,11 +24,15 @@ class Linearized(Proposal):
     """N(mean, covariance) with the mode and the curvature of p(z_t | h_t-1) p(x_t | c · z_t + rest).
 
     The latent enters the emission through one number, the signal, so that the mode is found by Newton's method in one
-    dimension. It is the optimal proposal of a Gaussian emission. The prior is the model's current one; the emission is
-    that of the model that the proposal holds. Shephard and Pitt (1997); Durbin and Koopman (2012), section 12.5.
+    dimension. It is the optimal proposal of a Gaussian emission, and follows the model. Shephard and Pitt (1997);
+    Durbin and Koopman (2012), section 12.5.
     """
 
     model: GaussianStructural | EmittedStructural
+    follows: ClassVar[bool] = True
+
+    def following(self, model: Any) -> Proposal:
+        return Linearized(model) if isinstance(model, GaussianStructural | EmittedStructural) else self
 
     def encode(self, series: Series) -> Context:
         observed = jnp.ones((1, 1), bool) if series.observed is None else series.observed

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mcfo.errors import spoken
 from mcfo.models.regimes import Regimes
 from mcfo.proposals.base import Proposal
 from mcfo.series import Series
@@ -25,7 +26,8 @@ class OptimalRegimes(Proposal):
         if not isinstance(prior, Regimes):
             raise TypeError(
                 f"OptimalRegimes proposes regimes of models such as HiddenMarkov and SwitchingLinearGaussian, but the "
-                f"model's latent has the distribution {type(prior).__name__}. Use Bootstrap()."
+                f"model's latent has the distribution {type(prior).__name__}. "
+                + spoken("Use Bootstrap().", "Leave out --proposal.")
             )
         return prior.given(*context)
 

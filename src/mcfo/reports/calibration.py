@@ -6,23 +6,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 from scipy.special import betaincinv, ndtri
 
 from mcfo.data.inspection import STATISTICS
+from mcfo.data.residual_tests import autocorrelation
 from mcfo.reports.figures import (
     BLACK,
     BLUE,
     GRAY,
     INCHES,
     ORANGE,
+    Drawing,
     legend_above,
     save_figure,
     set_title,
     stacked,
     styled,
+    subplots,
 )
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ _POINTS = 2000
 def draw_rolling(path: Path, result: RollingEvaluation, *, columns: Sequence[str], names: Sequence[str]) -> Path:
     """A PNG figure: the forecasts one step ahead of the first series, and the calibration of all."""
     rows = min(len(columns), _PANELS)
-    figure = plt.figure(figsize=(INCHES, 1.9 * rows + 2.6))
+    figure = Drawing(figsize=(INCHES, 1.9 * rows + 2.6))
     above, below = np.ravel(figure.subfigures(2, 1, height_ratios=(1.9 * rows, 2.6), squeeze=False))
     axes = above.subplots(rows, 1, squeeze=False, sharex=True)[:, 0]
     index = next(index for index, one in enumerate(result.series) if np.isfinite(one.crps[:, 0]).any())
@@ -131,28 +133,12 @@ def _draw_by_distance(axis: Any, result: RollingEvaluation) -> None:
     axis.legend(loc="lower left", ncols=2)
 
 
-def autocorrelation(series: Sequence[np.ndarray], lags: int) -> tuple[np.ndarray, int]:
-    """At lags 1 to `lags`, pooled over series and over the pairs of which both are known; and how many are known."""
-    everything = np.concatenate(series)
-    known = everything[np.isfinite(everything)]
-    correlations = np.full(lags, np.nan)
-    if len(known) < 2 or known.std() == 0:
-        return correlations, len(known)
-    centered = [(one - known.mean()) / known.std() for one in series]
-    for lag in range(1, lags + 1):
-        products = np.concatenate([one[lag:] * one[:-lag] for one in centered if len(one) > lag] or [np.zeros(0)])
-        products = products[np.isfinite(products)]
-        if len(products):
-            correlations[lag - 1] = products.sum() / len(known)
-    return correlations, len(known)
-
-
 @styled
 def draw_residuals(path: Path, residuals: Sequence[np.ndarray], columns: Sequence[str]) -> Path:
     """A row for each column: over time, autocorrelation, QQ plot."""
     columns = columns[:_PANELS]
     size = (INCHES, 2.0 * len(columns) + 0.2)
-    figure, axes = plt.subplots(len(columns), 3, figsize=size, squeeze=False, width_ratios=(1.5, 1, 1))
+    figure, axes = subplots(len(columns), 3, figsize=size, squeeze=False, width_ratios=(1.5, 1, 1))
     for index, (column, (time, lags, quantiles)) in enumerate(zip(columns, axes, strict=True)):
         series = [one[:, index] for one in residuals]
         _draw_over_time(time, series[0])
@@ -169,7 +155,7 @@ def draw_residuals(path: Path, residuals: Sequence[np.ndarray], columns: Sequenc
 @styled
 def draw_statistics(path: Path, observed: np.ndarray, simulated: np.ndarray) -> Path:
     """A panel for each statistic: a histogram of the simulated ones, a line for the data's."""
-    figure, axes = plt.subplots(2, 4, figsize=(INCHES, 3.2))
+    figure, axes = subplots(2, 4, figsize=(INCHES, 3.2))
     for axis, name, own, values in zip(axes.flat, STATISTICS, observed, simulated.T, strict=True):
         values = values[np.isfinite(values)]
         if len(values):

@@ -8,13 +8,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib
-
-matplotlib.use("Agg")  # figures go into files, also where there is no screen
-
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import rc_context
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure as BaseFigure
 from matplotlib.ticker import NullFormatter
 
 from mcfo.files import write_atomically
@@ -41,19 +38,36 @@ STYLE: Any = {
     "legend.frameon": False,
     "figure.constrained_layout.use": True,
 }
-styled: Any = plt.rc_context(STYLE)
+styled: Any = rc_context(STYLE)
 """The style as a decorator of a function that draws."""
 
 
-def save_figure(figure: Any, path: Path) -> Path:
-    """Writes a figure as PNG, whole or not at all, and closes it."""
+class Drawing(BaseFigure):
+    """A figure that needs no screen and leaves pyplot's backend alone; a notebook shows it."""
+
+    def _repr_png_(self) -> bytes:
+        return png(self)
+
+
+def subplots(rows: int = 1, columns: int = 1, *, figsize: tuple[float, float], **options: Any) -> tuple[Any, Any]:
+    """As pyplot's, but of a figure that pyplot does not manage."""
+    figure = Drawing(figsize=figsize)
+    return figure, figure.subplots(rows, columns, **options)
+
+
+def png(figure: Any) -> bytes:
+    """A figure as a PNG file."""
     content = io.BytesIO()
     with warnings.catch_warnings():
         # A name in letters that the font lacks is drawn with boxes; the page has it in full.
         warnings.filterwarnings("ignore", "Glyph .* missing")
         figure.savefig(content, dpi=_DPI, format="png")
-    plt.close(figure)
-    write_atomically(path, content.getvalue())
+    return content.getvalue()
+
+
+def save_figure(figure: Any, path: Path) -> Path:
+    """Writes a figure as PNG, whole or not at all."""
+    write_atomically(path, png(figure))
     return path
 
 
@@ -121,9 +135,9 @@ def draw_charts(
     height: float = 2.6,
     **options: Any,
 ) -> Figure:
-    """A PNG figure of panels in rows, under one legend; `options` are those of `plt.subplots`."""
+    """A PNG figure of panels in rows, under one legend; `options` are those of `subplots`."""
     rows = -(-len(charts) // columns)
-    figure, axes = plt.subplots(rows, columns, figsize=(width, height * rows + 0.5), squeeze=False, **options)
+    figure, axes = subplots(rows, columns, figsize=(width, height * rows + 0.5), squeeze=False, **options)
     for axis, chart in zip(axes.flat, charts, strict=False):
         draw_chart(axis, chart)
     for axis in axes.flat[len(charts) :]:
@@ -134,7 +148,7 @@ def draw_charts(
 
 def stacked(panels: int, height: float, **options: Any) -> tuple[Any, np.ndarray]:
     """A figure with panels below each other, each of this height in inches."""
-    figure, axes = plt.subplots(panels, 1, figsize=(INCHES, height * panels + 0.5), squeeze=False, **options)
+    figure, axes = subplots(panels, 1, figsize=(INCHES, height * panels + 0.5), squeeze=False, **options)
     return figure, axes[:, 0]
 
 

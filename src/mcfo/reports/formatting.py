@@ -12,6 +12,7 @@ MISSING = "–"
 _LONGEST = 160
 _MOST = 8
 """Entries of a list that are written out."""
+_ORDINALS = ("first", "second", "third", "fourth", "fifth")
 _RULES = {
     "DReG": "the doubly reparameterized gradient",
     "FilterScore": "the filter score",
@@ -76,9 +77,12 @@ def shortened(value: str, longest: int = _LONGEST) -> str:
 
 
 def parameter_name(path: str) -> str:
-    """A dotted path as text: model.emission_noise.standard_deviation is the "standard deviation of emission noise"."""
+    """A dotted path as text: model.emission_noise.standard_deviation is the "standard deviation of emission noise",
+    model.seasons.0.scale the "scale of first season"."""
     module, _, rest = path.partition(".")
     parts = (rest if module == "model" and rest else path).replace("_", " ").split(".")
+    if len(parts) == 3 and parts[1].isdigit() and int(parts[1]) < len(_ORDINALS):
+        parts = [f"{_ORDINALS[int(parts[1])]} {parts[0].removesuffix('s')}", parts[2]]
     return shortened(f"{parts[1]} of {parts[0]}" if len(parts) == 2 else ", ".join(parts), 60)
 
 

@@ -113,16 +113,20 @@ class Report:
 
     def write(self, path: Path) -> None:
         """Writes the page, whole or not at all."""
-        body = "\n".join(self._parts)
-        page = (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-            '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
-            f"<title>{escape(self._title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-            f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
-        )
+        page = whole_page(self._title, "\n".join(self._parts))
         # Half of a surrogate pair, which JSON can bring in, has no UTF-8.
         write_atomically(path, page.encode(errors="replace"))
+
+
+def whole_page(title: str, body: str) -> str:
+    """A page from a body that is HTML already."""
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<body>\n<main>\n{body}\n</main>\n</body>\n</html>\n"
+    )
 
 
 def _whole_options(text: str) -> str:

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import matplotlib.pyplot as plt
 import numpy as np
+from matplotlib import colormaps
 from matplotlib.collections import PatchCollection
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.patches import Rectangle
@@ -17,7 +17,7 @@ from matplotlib.ticker import MaxNLocator
 from mcfo.data.piano_rolls import LOWEST
 from mcfo.errors import InputError
 from mcfo.files import write_atomically
-from mcfo.reports.figures import BLACK, BLUE, INCHES, save_figure, set_title, stacked, styled
+from mcfo.reports.figures import BLACK, BLUE, INCHES, save_figure, set_title, stacked, styled, subplots
 
 _STRIP = 20
 _LEAST_PIXELS = 128
@@ -47,7 +47,7 @@ def strip(frames: np.ndarray, gap: int = 1) -> np.ndarray:
 
 def show_strip(axis: Any, frames: np.ndarray, *, low: float = 0.0, high: float = 1.0) -> None:
     """Draws a strip: dark where the values are high, gray lines between the frames."""
-    colors = plt.get_cmap("gray_r").with_extremes(bad="0.65")
+    colors = colormaps["gray_r"].with_extremes(bad="0.65")
     axis.imshow(strip(frames), cmap=colors, vmin=low, vmax=high, interpolation="nearest", aspect="equal")
     axis.set(xticks=[], yticks=[])
     for spine in axis.spines.values():
@@ -65,7 +65,7 @@ def _draw_strips(path: Path, films: Sequence[Film]) -> Path:
     rows = [(film, name, frames) for film in films for name, frames in film.rows.items()]
     low, high = _value_range(films)
     size = (1.5 * INCHES, 0.62 * len(rows) + 0.25 * len(films))
-    figure, axes = plt.subplots(len(rows), 1, figsize=size, squeeze=False)
+    figure, axes = subplots(len(rows), 1, figsize=size, squeeze=False)
     for axis, (film, name, frames) in zip(axes[:, 0], rows, strict=True):
         shown = np.unique(np.linspace(0, len(frames) - 1, _STRIP).round().astype(int))
         show_strip(axis, frames[shown], low=low, high=high)

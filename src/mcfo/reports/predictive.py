@@ -7,18 +7,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from scipy.special import chdtrc, gammaln, ndtri, xlogy
+from scipy.special import gammaln, ndtri, xlogy
 
 from mcfo.data.inspection import MOST_COLUMNS, STATISTICS
 from mcfo.data.npz import read_arrays
+from mcfo.data.residual_tests import LAGS, autocorrelation, ljung_box, residual_tests
 from mcfo.errors import InputError
-from mcfo.reports.calibration import autocorrelation, draw_paths, draw_residuals, draw_statistics
+from mcfo.reports.calibration import draw_paths, draw_residuals, draw_statistics
 from mcfo.reports.figures import PIXELS
 from mcfo.reports.formatting import MISSING, counted, fixed, listed, significant
 from mcfo.reports.html import Report
 
 FILE = "checks.npz"
-_LAGS = 10
 _FAR = 0.005
 """A share of simulated data sets below which the data's own statistic is far out, on either side."""
 _SURE = 1e-3
@@ -156,23 +156,36 @@ def check_concerns(checks: Checks) -> list[str]:
         concerns.append(
             f"The value before forecasts better than the model: {listed(worse)}. Take more steps, or another model."
         )
-    memory = [named[column] for column in several if _ljung_box(series[column]) < _SURE]
+    tests = [residual_tests(series[column]) for column in several]
+    memory = _with_p_values(named, [ljung_box(one).p_value for one in series])
     if memory:
         concerns.append(
             f"The forecast errors are autocorrelated: {listed(memory)}. The data have a memory that the model lacks: a "
             "trend, a season or more latent dimensions."
         )
-    volatile = [named[column] for column in several if _ljung_box([one**2 for one in series[column]]) < _SURE]
+    volatile = _with_p_values(named, [ljung_box([one**2 for one in each]).p_value for each in series])
     if volatile:
         concerns.append(
             f"Large forecast errors come in clusters: {listed(volatile)}. The noise of the data changes over time, "
             "that of the model does not."
+        )
+    changed = _with_p_values(named, [one.heteroscedasticity.p_value for one in tests])
+    if changed:
+        concerns.append(
+            f"The forecast errors are not as large at the end as at the beginning: {listed(changed)}. The noise "
+            "changes over time; a logarithm may help where it grows with the level."
         )
     far = [f"{name} of {column}" for column, name, own, simulated, _ in _statistics(checks) if _beyond(own, simulated)]
     if far:
         more = f" and {len(far) - 6} more" if len(far) > 6 else ""
         concerns.append(f"Series that the model generates differ from the data: {listed(far[:6])}{more}.")
     return concerns
+
+
+def _with_p_values(columns: list[str], p_values: list[float]) -> list[str]:
+    """The columns whose residuals a test rejects, each with its p-value."""
+    pairs = zip(columns, p_values, strict=True)
+    return [f"{name} (p = {significant(p_value, 2)})" for name, p_value in pairs if p_value < _SURE]
 
 
 def add_check_figures(report: Report, checks: Checks, figures: Path) -> None:
@@ -213,13 +226,13 @@ def _add_residuals(report: Report, checks: Checks) -> None:
         known, squares = checks.known(column), [one**2 for one in series]
         moments = (known.mean(), known.std(), float(np.mean(np.abs(known) > 1.96))) if len(known) else (math.nan,) * 3
         lags = (autocorrelation(one, 1)[0][0] for one in (series, squares))
-        tests = (significant(_or_none(_ljung_box(one)), 2) for one in (series, squares))
+        tests = (significant(_or_none(ljung_box(one).p_value), 2) for one in (series, squares))
         rows.append([name, str(len(known)), *(fixed(_or_none(value), 3) for value in (*moments, *lags)), *tests])
     report.table(
         ["column", "residuals", "mean", "sd", "beyond ±1.96", "lag 1", "lag 1, squares", "p", "p, squares"],
         rows,
         caption="Residuals one step ahead: of a right model mean 0, sd 1, one in twenty beyond ±1.96, no "
-        f"autocorrelation. p: Ljung and Box over {_LAGS} lags, small where there is some.",
+        f"autocorrelation. p: Ljung and Box over {LAGS} lags, small where there is some.",
         words={0},
     )
 
@@ -252,14 +265,6 @@ def _statistics(checks: Checks) -> list[tuple[str, str, float, np.ndarray, float
                 share = float(np.mean(simulated < own) + np.mean(simulated == own) / 2)
                 rows.append((title, name, own, simulated, share))
     return rows
-
-
-def _ljung_box(series: list[np.ndarray]) -> float:
-    """The probability of autocorrelations as large as these in white noise. Ljung and Box (1978)."""
-    lags, count = autocorrelation(series, _LAGS)
-    if count <= _LAGS + 1 or not np.isfinite(lags).all():
-        return math.nan
-    return float(chdtrc(_LAGS, count * (count + 2) * np.sum(lags**2 / (count - np.arange(1, _LAGS + 1)))))
 
 
 def _beyond(own: float, simulated: np.ndarray) -> bool:

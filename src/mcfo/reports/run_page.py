@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePath
 
+from mcfo.data.outlook import FILE, Outlook, read_outlook
 from mcfo.data.run_record import RunRecord, number, read_run, text, whole
 from mcfo.errors import InputError
 from mcfo.files import nested
@@ -22,7 +23,9 @@ from mcfo.reports.formatting import (
     shape_text,
     shortened,
 )
+from mcfo.reports.holdout_scores import add_holdout_scores
 from mcfo.reports.html import Report
+from mcfo.reports.model_page import add_outlook
 from mcfo.reports.parameters import add_other_arrays, add_parameters, count_learned, is_fixed, model_rows
 from mcfo.reports.predictive import (
     Checks,
@@ -58,11 +61,12 @@ def write_run_report(folder: Path) -> Path:
     """Writes `figures/*.png` and `report.html` into a run folder from its files, and returns the page's path."""
     run = read_run(folder)
     checks = read_checks(folder) if run.results else None
+    outlook = read_outlook(folder / FILE) if run.results else None
     path = folder / "report.html"
     try:
         figures = folder / "figures"
         figures.mkdir(exist_ok=True)
-        _page(run, checks, figures).write(path)
+        _page(run, checks, outlook, figures).write(path)
     except OSError as error:
         raise InputError(
             f"Cannot write {error.filename or path}: {error.strerror}. Make room, change the permissions, or copy the "
@@ -71,15 +75,18 @@ def write_run_report(folder: Path) -> Path:
     return path
 
 
-def _page(run: RunRecord, checks: Checks | None, figures: Path) -> Report:
+def _page(run: RunRecord, checks: Checks | None, outlook: Outlook | None, figures: Path) -> Report:
     warnings = run_warnings(run) + ([] if checks is None else check_concerns(checks))
     report = Report(_title(run), summary=_answer(run, checks, len(warnings)), command=None)
+    if outlook is not None:
+        add_outlook(report, outlook, figures)
     if run.results:
         report.heading("What was learned")
         add_parameters(report, run)
         report.heading("How good the forecasts are")
         if checks is not None:
             add_forecasts(report, checks)
+        add_holdout_scores(report, run)
         _add_results(report, run)
     elif run.lines:
         report.heading("Where it stands")
