@@ -22,6 +22,7 @@ from mcfo.inference.filtering import filter as filter
 from mcfo.inference.forecasting import forecast as forecast
 from mcfo.inference.rolling_evaluation import evaluate_rolling as evaluate_rolling
 from mcfo.inference.smoothing import smooth as smooth
+from mcfo.inference.unbiased_smoothing import unbiased_smoothing as unbiased_smoothing
 from mcfo.kalman import kalman_filter as kalman_filter
 from mcfo.kalman import kalman_forecast as kalman_forecast
 from mcfo.kalman import kalman_smoother as kalman_smoother
@@ -48,6 +49,8 @@ from mcfo.posterior.sampling import sample_posterior as sample_posterior
 from mcfo.proposals.base import Proposal as Proposal
 from mcfo.series import Series as Series
 from mcfo.series import stack as stack
+from mcfo.smc.conditional import ConditionalSMC as ConditionalSMC
+from mcfo.smc.coupled import CoupledChains as CoupledChains
 from mcfo.smc.diagnostics import describe as describe
 from mcfo.smc.filter import SMC as SMC
 from mcfo.smc.pimh import PIMH as PIMH

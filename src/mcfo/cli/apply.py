@@ -75,8 +75,10 @@ def smooth(
     plot: opt.Plot = None,
     only: opt.Only = None,
     particles: opt.AskedParticles = None,
-    method: opt.Method = None,
-    paths: Annotated[int, opt.sampling("Paths that are drawn backwards in time.", min=2, max=100_000)] = 500,
+    method: opt.SmoothingMethod = None,
+    paths: Annotated[
+        int, opt.sampling("Paths that are drawn backwards in time, or sweeps of particle Gibbs.", min=2, max=100_000)
+    ] = 500,
     quantiles: opt.Quantiles = None,
     draws: Draws = None,
     seed: opt.Seed = 0,
@@ -332,8 +334,10 @@ def _states_table(dataset: Any, task: str) -> Any:
 def _how(dataset: Any) -> str:
     drawn = dataset.attrs.get("posterior_draws")
     over = "" if drawn is None else f", averaged over {drawn} draws of the parameters"
-    how = "by exact distributions" if "exact" in dataset.attrs else f"with {dataset.attrs['particles']} particles"
-    return how + over
+    if "exact" in dataset.attrs:
+        return f"by exact distributions{over}"
+    chain = "by particle Gibbs " if "method" in dataset.attrs else ""
+    return f"{chain}with {dataset.attrs['particles']} particles{over}"
 
 
 def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:

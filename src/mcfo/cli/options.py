@@ -69,6 +69,12 @@ Method = Annotated[
     str | None,
     sampling("exact or particles; by default exact where that is possible.", "--method", metavar="METHOD"),
 ]
+SmoothingMethod = Annotated[
+    str | None,
+    sampling(
+        "exact, particles or particle-gibbs; by default exact where that is possible.", "--method", metavar="METHOD"
+    ),
+]
 Quantiles = Annotated[
     str | None,
     sampling(

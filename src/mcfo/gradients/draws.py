@@ -14,30 +14,35 @@ from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import Fit, check_fit
+from mcfo.smc.conditional import ConditionalSMC
+from mcfo.smc.coupled import CoupledChains
 from mcfo.smc.filter import SMC
 from mcfo.smc.noise import Randomness, draw_noise, draw_randomness, step_keys
 from mcfo.smc.pimh import PIMH, Chain
 from mcfo.smc.step import imputation_keys, inherit, step_record, take_step
 from mcfo.smc.step_scan import frames, join_first, scan_blocks, split_first
 from mcfo.smc.trace import Record, StepDraw
+from mcfo.smc.trajectory import Trajectory
 from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key
 
-Sampler = SMC | PIMH
+Sampler = SMC | PIMH | ConditionalSMC | CoupledChains
 
 _FRESH_TAG = 0x66726573
-"""Separates the fresh noise for an accepted sweep from the sweep's own noise."""
+"""Separates what is drawn apart from a sweep, noise drawn anew or a first trajectory, from the sweep's own."""
 
 
 class Run(eqx.Module):
     """The evidence and the diagnostics of a sampler's run over a batch.
 
-    - `log_evidence`: log p̂(x_1:T) of each series; for PIMH, the mean over all sweeps.
-    - `record`: the diagnostics of every step; for PIMH, those of the accepted sweep.
+    - `log_evidence`: log p̂(x_1:T) of each series; of PIMH, the mean over all sweeps.
+    - `record`: how every step went; of PIMH, in the accepted sweep.
+    - `trajectories`: of conditional SMC, each series's after the sweep; otherwise None.
     """
 
     log_evidence: Float[Array, " series"]
     record: Record
+    trajectories: Trajectory | None = None
 
 
 class Taken(NamedTuple):
@@ -54,12 +59,13 @@ class Taken(NamedTuple):
 class Source(NamedTuple):
     """Functions that give the draws of a sampler, block by block. The time axis comes first, then the series.
 
-    - `first`: maps the first frame to the state after it, its record and its draw.
-    - `rows`: data that belong to each later step, for `numbers`.
-    - `numbers`: maps the state before a block of steps, and their rows, to the random numbers of these steps.
-    - `block`: maps a state, the frames and the numbers of a block to the state after it, its records and its draws.
-    - `log_weights`: maps a state to its log-weights.
-    - `finish`: maps the records of all steps to the run.
+    - `first`: from the first frame to the state after it, the record and the draw.
+    - `rows`: what belongs to each later step.
+    - `numbers`: what is random in some of these steps, from a state before them and their rows.
+    - `block`: the state after several more steps, their records and draws; from a state, their frames and numbers.
+    - `log_weights`: those of a state.
+    - `finish`: the run, from the records of all steps.
+    - `seen`: the frames as rules see them.
     """
 
     first: Callable[[Frame], tuple[Any, Record, StepDraw]]
@@ -68,6 +74,7 @@ class Source(NamedTuple):
     block: Callable[[Any, Frame, Any], tuple[Any, Record, StepDraw]]
     log_weights: Callable[[Any], Float[Array, "series particles"]]
     finish: Callable[[Record], Run]
+    seen: Callable[[Frame], Frame] = lambda steps: steps
 
 
 def batch_frames(proposal: Proposal, batch: Series) -> Frame:
@@ -92,12 +99,32 @@ def time_first(tree: Any) -> Any:
     return jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), tree)
 
 
-def draw_source(sampler: Sampler, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key) -> Source:
-    """Return the draws of a sampler over a batch, with constant parameters: rules decide what is differentiated."""
-    # A model and a proposal that do not fit together are refused here, once, while the program is traced.
+class Climbing(eqx.Module):
+    """Conditional SMC with the trajectories that it keeps, one for each series; None before there are any.
+
+    Rules go through one path for each series, not through the sampler's particles.
+    """
+
+    sampler: ConditionalSMC
+    trajectories: Trajectory | None
+
+    @property
+    def particles(self) -> int:
+        return 1
+
+
+Runner = SMC | PIMH | Climbing
+"""What draws for rules to replay."""
+
+
+def draw_source(sampler: Runner, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key) -> Source:
+    """The draws of a sampler over a batch. Its parameters are numbers here: rules decide what is differentiated."""
+    # What does not fit together is refused here, once, while the program is traced.
     fit = batch_fit(model, proposal, steps)
     if isinstance(sampler, SMC):
         return _filtered(sampler, model, proposal, steps, key, fit)
+    if isinstance(sampler, Climbing):
+        return _climbed(sampler, model, proposal, batch, key)
     return _accepted(sampler, model, proposal, batch, steps, key, fit)
 
 
@@ -210,6 +237,49 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
         block=block,
         log_weights=lambda log_weights: log_weights,
         finish=lambda record: Run(chains.log_evidence, time_first(record)),
+    )
+
+
+def _climbed(climbing: Climbing, model: Model, proposal: Proposal, batch: Series, key: Key) -> Source:
+    """The trajectory that a sweep of conditional SMC has drawn, as the path of a single particle.
+
+    What was imputed for it is part of it, and is seen as observed.
+    """
+
+    def sweep(series: Series, path: Trajectory | None) -> tuple[Trajectory, Any, Record]:
+        if path is None:
+            path = climbing.sampler(model, proposal, series, None, key=jax.random.fold_in(key, _FRESH_TAG)).trajectory
+        found = climbing.sampler(model, proposal, series, path, key=key)
+        return found.trajectory, found.trace.log_evidence, found.trace.record
+
+    paths, log_evidence, record = jax.vmap(sweep)(batch, climbing.trajectories)
+    rows = time_first(paths)
+    latents = jax.tree.map(lambda array: array[:, :, None], rows.latents)
+    alone = jnp.zeros((*latents.shape[:2], 1), log_evidence.dtype)
+    memory = latents[:-1] if isinstance(model, MarkovModel) else None
+
+    def draw(memory: Any, latents: Any, log_weights: Any) -> StepDraw:
+        return StepDraw(
+            ancestors=jnp.zeros(log_weights.shape, jnp.int32),
+            resampled=jnp.zeros(log_weights.shape[:-1], bool),
+            memory=memory,
+            carried=log_weights,
+            noise=None,
+            latents=latents,
+            log_weights=log_weights,
+            imputation=None,
+        )
+
+    first_record, rest_record = split_first(time_first(record))
+    first_draw, rest_draws = draw(None, latents[0], alone[0]), draw(memory, latents[1:], alone[1:])
+    return Source(
+        first=lambda frame: (alone[0], first_record, first_draw),
+        rows=(rest_record, rest_draws),
+        numbers=lambda state, rows: rows,
+        block=lambda state, frames, rows: (state, *rows),
+        log_weights=lambda log_weights: log_weights,
+        finish=lambda record: Run(log_evidence, time_first(record), paths),
+        seen=rows.complete,
     )
 
 

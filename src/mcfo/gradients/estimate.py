@@ -16,7 +16,7 @@ from jaxtyping import Array, Bool
 
 from mcfo.gradients.draws import (
     Run,
-    Sampler,
+    Runner,
     Taken,
     batch_frames,
     draw_source,
@@ -45,8 +45,8 @@ _REPLAYED_AT_ONCE = 2**17
 of a core."""
 
 
-def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series) -> Backward:
-    """Return the fastest way for a problem of this size, as `benchmarks/gradients.py` measured it."""
+def choose(sampler: Runner, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series) -> Backward:
+    """The way for this problem, by measurement (`benchmarks/gradients.py`)."""
     series, steps, _ = batch.observations.shape
     networks = has_networks(model, proposal)
     if all(is_local(lane.rule, model) for lane in lanes):
@@ -60,7 +60,7 @@ def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Pr
 
 
 def differentiable_run(
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     model: Model,
     proposal: Proposal,
@@ -74,7 +74,7 @@ def differentiable_run(
 
 
 def _across_time(
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     model: Model,
     proposal: Proposal,
@@ -87,9 +87,10 @@ def _across_time(
     """Return the surrogate of all steps, for ordinary reverse mode; the run; and whether a particle had weight zero."""
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, frozen(model), frozen(proposal), batch, frozen(steps), key)
-    # With few parameters, each step is replayed as a whole right after the filter took it: XLA merges the computations
-    # that both share, and little is written to memory. With a network, only the recurrence of the memories is in the
-    # loop. The densities of all steps at once are a few large matrix products.
+    steps = source.seen(steps)
+    # With few parameters each step is replayed as a whole right after the filter took it: XLA computes once what both
+    # need, and little is written to memory. Of a network only the memories go that way. Its densities need no loop: for
+    # all steps at once they are a few large matrix products.
     stepwise = not has_networks(model, proposal)
     replay = partial(_surrogate, lanes, (model, proposal), key, guard=guard, checkpoint=checkpoint)
 
@@ -204,7 +205,7 @@ def _recurred(
 def _early(
     modules: tuple[Model, Proposal],
     backward: Backward,
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     batch: Series,
     key: Key,
@@ -241,7 +242,7 @@ def _gradient(
     live: Any,
     constant: Any,
     backward: Backward,
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     batch: Series,
     key: Key,
@@ -275,7 +276,7 @@ def _gradient(
 def _over_steps(
     live: Any,
     constant: Any,
-    sampler: Sampler,
+    sampler: Runner,
     lanes: tuple[Lane, ...],
     batch: Series,
     key: Key,
@@ -292,8 +293,9 @@ def _over_steps(
     model, proposal = eqx.combine(live, constant)
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, model, proposal, batch, steps, key)
-    # At a single step, a network's densities equal those of the sampler, and XLA computes them once. Stand-ins for
-    # zero-weight particles would have other densities, so they are used only if such a particle appears.
+    steps = source.seen(steps)
+    # A network's densities at a single step are the sampler's own numbers, which XLA then computes once. Stand-ins for
+    # zero-weight particles are other numbers, so they are taken only where such a particle appeared.
     shared = size == 1 and not carries and has_networks(model, proposal)
 
     def gradient(first: Taken | None, rest: Taken | None, strands: Any) -> tuple[Gradient, Any]:

@@ -6,12 +6,23 @@ from collections.abc import Callable
 
 from mcfo.errors import nearest
 from mcfo.gradients.rules import DReG, Pathwise, Reparameterized, Rule, Side, StickingTheLanding
-from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
+from mcfo.gradients.score import (
+    FilterScore,
+    Fisher,
+    InclusiveKL,
+    PathKL,
+    ProposalClimbing,
+    ResamplingScore,
+    ScoreClimbing,
+    UnbiasedScore,
+)
 
 RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
     "theta": {
         "filter-score": FilterScore,
         "fisher": Fisher,
+        "score-climbing": ScoreClimbing,
+        "unbiased": UnbiasedScore,
         "pathwise": Pathwise,
         "resampling-score": ResamplingScore,
     },
@@ -21,6 +32,7 @@ RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
         "sticking-the-landing": StickingTheLanding,
         "inclusive-kl": InclusiveKL,
         "path-kl": PathKL,
+        "score-climbing": ProposalClimbing,
         "pathwise": Pathwise,
         "resampling-score": ResamplingScore,
     },

@@ -18,6 +18,7 @@ from mcfo.errors import spelled, spoken
 from mcfo.models.base import MarkovModel, Model
 from mcfo.proposals.base import Proposal
 from mcfo.smc.compatibility import is_positive, whole_number
+from mcfo.smc.filter import SMC
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.trace import StepDraw
 from mcfo.types import Key, LogWeights, Scalar
@@ -32,13 +33,13 @@ DEVICES = "mcfo.devices"
 
 
 def all_series() -> tuple[str, ...]:
-    """Return the axes of a `jax.lax.psum` over all series of a batch, on whichever device they are."""
-    return (SERIES, DEVICES) if _is_shared() else (SERIES,)
+    """The axes of a `jax.lax.psum` over all series of a batch, whichever device has them."""
+    return (SERIES, DEVICES) if is_shared() else (SERIES,)
 
 
-def _is_shared() -> bool:
-    """Return whether several devices share the batch that is being traced."""
-    # JAX reports an axis that does not exist only by an error.
+def is_shared() -> bool:
+    """Whether several devices share the batch that is being traced."""
+    # JAX answers for an axis that does not exist by an error alone.
     try:
         jax.lax.axis_size(DEVICES)
     except NameError:
@@ -107,6 +108,8 @@ class Rule(eqx.Module):
     name: ClassVar[str]
     flow: ClassVar[Flow]
     learns: ClassVar[tuple[Side, ...]]
+    samplers: ClassVar[tuple[type, ...]] = (SMC, PIMH)
+    """The samplers whose particles it is about."""
 
     def objection(self, sampler: Any) -> str | None:
         """Return why this rule is wrong with this sampler, and the remedy; None if the rule is right."""

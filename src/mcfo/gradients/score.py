@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.gradients.rules import Flow, PathRule, Side, Step, StepRule, all_series, refuse_accepted, weighted_sum
+from mcfo.gradients.rules import Flow, PathRule, Rule, Side, Step, StepRule, all_series, refuse_accepted, weighted_sum
 from mcfo.smc.compatibility import is_positive, whole_number
+from mcfo.smc.conditional import ConditionalSMC
+from mcfo.smc.coupled import CoupledChains
 from mcfo.smc.filter import SMC
 from mcfo.smc.resampling import Always, Multinomial, Never, systematic_indices
 from mcfo.smc.step import inherit
@@ -79,6 +81,53 @@ class InclusiveKL(StepRule):
 
     def term(self, step: Step) -> Scalar:
         return step.average(step.log_proposal)
+
+
+class ScoreClimbing(StepRule):
+    """∇_θ log p_θ(x_1:T, z'_1:T) at the trajectory that conditional SMC goes on with: one path for each series.
+
+    Stochastic approximation by a Markov chain: the trajectory is part of what is learned, one sweep for each update,
+    and its law follows the smoothing law of the current parameters. With steps that become small, learning ends at the
+    maximum of the likelihood for every K >= 2; a single update is no unbiased estimate. Naesseth, Lindsten and Blei
+    (2020).
+    """
+
+    name: ClassVar[str] = "score-climbing"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("theta",)
+    samplers: ClassVar[tuple[type, ...]] = (ConditionalSMC,)
+
+    def term(self, step: Step) -> Scalar:
+        return step.average(step.log_joint + step.log_imputed)
+
+
+class ProposalClimbing(StepRule):
+    """∇_φ Σ_t log q_φ(z'_t | h'_t-1, x) at the trajectory that conditional SMC goes on with.
+
+    Descends KL(p(z_1:T | x_1:T) || q), as [`PathKL`][] does, but consistently for every K >= 2. Naesseth, Lindsten and
+    Blei (2020).
+    """
+
+    name: ClassVar[str] = "score-climbing"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("phi",)
+    samplers: ClassVar[tuple[type, ...]] = (ConditionalSMC,)
+
+    def term(self, step: Step) -> Scalar:
+        return step.average(step.log_proposal)
+
+
+class UnbiasedScore(Rule):
+    """∇_θ log p_θ(x_1:T) without bias at every K, from two coupled chains that meet: see [`CoupledChains`][].
+
+    Each series runs its chains to their meeting. The estimate is NaN where they have not met by the limit; a run of
+    learning skips such an update and counts it.
+    """
+
+    name: ClassVar[str] = "unbiased"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("theta",)
+    samplers: ClassVar[tuple[type, ...]] = (CoupledChains,)
 
 
 class Genealogical(PathRule):

@@ -95,10 +95,10 @@ def find_angles(model: Model, series_list: Sequence[Series], columns: Sequence[s
     )
 
 
-def answers_exactly(model: Model, method: str | None, particles: int | None, angles: Angles) -> bool:
+def answers_exactly(model: Model, method: str | None, particles: int | None, angles: Angles, *others: str) -> bool:
     """Whether exact distributions answer. Those of models with finitely many states and of transformed observations
-    have no circular means in closed form."""
-    exact = uses_exact_laws(model, method, particles)
+    have no circular means in closed form. `others` are further methods by particles."""
+    exact = uses_exact_laws(model, method, particles, *others)
     if not exact or not angles.observations:
         return exact
     if not is_finite(model) and model.observation_transform is None:

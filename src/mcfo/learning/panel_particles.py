@@ -16,12 +16,13 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh, PartitionSpec
 
+from mcfo.learning.batch_gradients import bound_and_gradients
 from mcfo.learning.many_searches import AXIS
 from mcfo.learning.panel_problems import PanelRow, PanelStart
 from mcfo.learning.parameters import Modules, named_arrays, split
 from mcfo.learning.settings import Settings
 from mcfo.learning.standardization import Standardized, standardize_for_particles
-from mcfo.learning.step import COMPILER_OPTIONS, apply_update, bound_and_gradients
+from mcfo.learning.step import COMPILER_OPTIONS, apply_update
 from mcfo.objectives.objective import Objective
 from mcfo.series import Series
 from mcfo.smc.filter import SMC
@@ -58,7 +59,7 @@ class ParticlePanel:
             def body(state: Any, step: Any) -> tuple[Any, Any]:
                 learned, optimizer, average = state
                 key = jax.random.fold_in(keys, step)
-                outcome = bound_and_gradients(objective, learned, rest, batch, key=key)
+                outcome, _ = bound_and_gradients(objective, learned, rest, batch, key=key)
                 share = 1.0 / (step - first + 1)
                 *state, sums = apply_update(self._optimizer, learned, optimizer, average, outcome, share)
                 return tuple(state), jnp.where(sums.updates > 0, sums.log_evidence, jnp.nan)

@@ -17,6 +17,7 @@ from jaxtyping import Array
 from mcfo.data.batching import Batches, as_buckets
 from mcfo.errors import InputError
 from mcfo.gradients.rules import DEVICES
+from mcfo.learning.batch_gradients import first_trajectories, map_over_seeds
 from mcfo.learning.checks import checked
 from mcfo.learning.coordinates import Coordinates
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
@@ -27,11 +28,10 @@ from mcfo.learning.priors import Priors
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.standardization import as_given, standardize_for_particles
-from mcfo.learning.step import State, build_chunk, map_over_seeds
+from mcfo.learning.step import State, build_chunk
 from mcfo.models.base import Model
 from mcfo.objectives.objective import Objective
 from mcfo.precision import in_float64, settled
-from mcfo.smc.pimh import PIMH
 from mcfo.validation import float_dtype
 
 Line = dict[str, Any]
@@ -97,8 +97,7 @@ class Trainer:
     @property
     def particles(self) -> int:
         """The number of particles of the filter whose bound is maximized."""
-        sampler = self.objective.theta.sampler
-        return sampler.sampler.particles if isinstance(sampler, PIMH) else sampler.particles
+        return self.objective.theta.sampler.particles
 
     @property
     def evaluation_particles(self) -> int:
@@ -129,8 +128,12 @@ class Trainer:
 
     def start(self) -> State:
         """Return the state before the first update."""
+        seeds, trajectories = self.settings.seeds, None
+        if self.objective.keeps_trajectories:
+            keys = jax.vmap(jax.random.key)(np.asarray(seeds))
+            trajectories = first_trajectories(self.objective, self.modules.current(), self.data, keys)
         return self.replicate(
-            State.start(self._learned, self._optimizer, len(self.settings.seeds), looks=bool(self._looks))
+            State.start(self._learned, self._optimizer, len(seeds), looks=bool(self._looks), trajectories=trajectories)
         )
 
     def replicate(self, state: State) -> State:

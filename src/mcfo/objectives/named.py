@@ -10,8 +10,19 @@ from mcfo.errors import nearest, spoken
 from mcfo.gradients.draws import Sampler
 from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import Backward, Pathwise, Rule
-from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
+from mcfo.gradients.score import (
+    FilterScore,
+    Fisher,
+    InclusiveKL,
+    PathKL,
+    ProposalClimbing,
+    ResamplingScore,
+    ScoreClimbing,
+    UnbiasedScore,
+)
 from mcfo.objectives.objective import Estimator, Objective
+from mcfo.smc.conditional import ConditionalSMC
+from mcfo.smc.coupled import CoupledChains
 from mcfo.smc.filter import SMC, sis
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import Always, Criterion, ESSBelow, Multinomial, Resampling, Systematic
@@ -37,13 +48,19 @@ def mcfo(
     **Arguments:**
 
     - `particles`: K for theta; `proposal_particles` is K for phi, by default the same.
-    - `sweeps`: M of PIMH; None for SMC.
-    - `theta`, `phi`: rules, by name or as objects: `phi="dreg"`, `theta="fisher"`.
+    - `sweeps`: M of PIMH; None is SMC.
+    - `theta`, `phi`: rules, by name or as objects: `phi="dreg"`, `theta="fisher"`. "score-climbing" runs conditional
+      SMC with K particles, and `theta="unbiased"` coupled chains of it, with multinomial resampling.
     """
 
-    def sampler(particles: int) -> Sampler:
-        smc = SMC(particles, resampling, criterion)
-        return smc if sweeps is None else PIMH(smc, sweeps)
+    def sampler(particles: int, rule: Rule) -> Sampler:
+        if not isinstance(rule, ScoreClimbing | ProposalClimbing | UnbiasedScore):
+            smc = SMC(particles, resampling, criterion)
+            return smc if sweeps is None else PIMH(smc, sweeps)
+        if sweeps is not None:
+            raise ValueError(f"{rule.name} runs conditional SMC, not PIMH. Leave out sweeps={sweeps!r}.")
+        conditional = ConditionalSMC(particles, resampling, criterion)
+        return CoupledChains(conditional, burn_in=1, sweeps=5) if isinstance(rule, UnbiasedScore) else conditional
 
     rules = rule_by_name(theta, "theta"), rule_by_name(phi, "phi")
     return _pair(sampler, rules, particles, proposal_particles, "mcfo", backward)
@@ -60,11 +77,9 @@ def elbo(particles: int = 1, *, backward: Backward | None = None) -> Objective:
 
 
 def iwae(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
-    """The log-mean-exp bound over K independent paths, with an unbiased gradient. It is loose for long series.
-
-    Burda et al. (2016).
-    """
-    return _pair(sis, (Pathwise(), Pathwise()), particles, proposal_particles, "iwae", backward)
+    """log-mean-exp over K independent paths. Unbiased for its bound; loose for long series. Burda et al. (2016)."""
+    rules = Pathwise(), Pathwise()
+    return _pair(lambda k, rule: sis(k), rules, particles, proposal_particles, "iwae", backward)
 
 
 def aesmc(
@@ -140,12 +155,12 @@ def nasmc(
 ) -> Objective:
     """Filter score for theta, inclusive KL for phi. Gu, Ghahramani and Turner (2015)."""
     rules = FilterScore(), InclusiveKL()
-    return _pair(lambda k: SMC(k, resampling, criterion), rules, particles, proposal_particles, "nasmc", backward)
+    return _pair(lambda k, rule: SMC(k, resampling, criterion), rules, particles, proposal_particles, "nasmc", backward)
 
 
 def rws(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
     """Reweighted wake-sleep with paths that are never resampled. Bornschein and Bengio (2015)."""
-    return _pair(sis, (Fisher(), PathKL()), particles, proposal_particles, "rws", backward)
+    return _pair(lambda k, rule: sis(k), (Fisher(), PathKL()), particles, proposal_particles, "rws", backward)
 
 
 def bootstrap(
@@ -186,7 +201,7 @@ def needs_particles(name: str) -> bool:
 
 
 def _pair(
-    sampler: Callable[[int], Sampler],
+    sampler: Callable[[int, Rule], Sampler],
     rules: tuple[Rule, Rule],
     particles: int,
     proposal_particles: int | None,
@@ -195,7 +210,7 @@ def _pair(
 ) -> Objective:
     """Combine the rules of theta and of phi, each with its own number of particles."""
     counts = particles, particles if proposal_particles is None else proposal_particles
-    theta, phi = (Estimator(sampler(count), rule) for count, rule in zip(counts, rules, strict=True))
+    theta, phi = (Estimator(sampler(count, rule), rule) for count, rule in zip(counts, rules, strict=True))
     return Objective(theta, phi, name=name, backward=backward)
 
 

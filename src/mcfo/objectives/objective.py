@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from mcfo.errors import spelled, spoken
-from mcfo.gradients.draws import Run, Sampler
+from mcfo.gradients.draws import Climbing, Run, Sampler
 from mcfo.gradients.estimate import differentiable_run
 from mcfo.gradients.registry import RULES, name_of
 from mcfo.gradients.rules import (
@@ -29,13 +29,16 @@ from mcfo.gradients.rules import (
     with_gradient_of,
 )
 from mcfo.gradients.score import FilterScore, ResamplingScore
+from mcfo.gradients.unbiased import unbiased_run
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
 from mcfo.smc.compatibility import check_arguments, check_fit, check_instance
+from mcfo.smc.conditional import ConditionalSMC
+from mcfo.smc.coupled import CoupledChains
 from mcfo.smc.filter import SMC
-from mcfo.smc.pimh import PIMH
 from mcfo.smc.step_scan import frame_at, frames
+from mcfo.smc.trajectory import Trajectory
 from mcfo.types import Key, Scalar, is_known
 
 _PHI_TAG = 0x70686900
@@ -49,12 +52,15 @@ class Estimator(eqx.Module):
     rule: Rule
 
     def __check_init__(self):
-        if not isinstance(self.sampler, SMC | PIMH):
+        if not isinstance(self.sampler, Sampler):
             check_instance(
                 self.sampler, SMC, "sampler", "Use SMC(particles), sis(particles) or PIMH(SMC(particles), 5)"
             )
         check_instance(self.rule, Rule, "rule", "Use Reparameterized(), say")
         objection = self.rule.objection(self.sampler)
+        if not isinstance(self.sampler, self.rule.samplers):
+            wanted = " or ".join(one.__name__ for one in self.rule.samplers)
+            objection = f"It is about the particles of {wanted}. Use one of these, or another rule."
         if objection is not None:
             raise ValueError(f"{type(self.rule).__name__} does not fit this {type(self.sampler).__name__}. {objection}")
 
@@ -101,7 +107,28 @@ class Objective(eqx.Module):
             check_instance(phi, Estimator, "phi", "Use Estimator(SMC(100), Reparameterized()), or None")
             _check_side(phi.rule, "phi")
         self.shares_run = phi is None or _same(theta.sampler, phi.sampler)
+        if phi is not None and not self.shares_run and type(theta.sampler) is type(phi.sampler) is ConditionalSMC:
+            raise ValueError(
+                "Score climbing of theta and of phi share one trajectory for each series, but their samplers differ. "
+                "Give both the same number of particles."
+            )
         self.shares_rule = phi is None or _same(theta.rule, phi.rule)
+
+    @property
+    def keeps_trajectories(self) -> bool:
+        """Whether each series has a trajectory that continues from one update to the next (score climbing)."""
+        return self._climbing is not None
+
+    @property
+    def _climbing(self) -> ConditionalSMC | None:
+        samplers = [one.sampler for one in (self.theta, self.phi) if one is not None]
+        return next((one for one in samplers if isinstance(one, ConditionalSMC)), None)
+
+    def first_trajectories(self, model: Model, proposal: Proposal, batch: Series, *, key: Key) -> Trajectory:
+        """Draw the trajectories that score climbing starts from, one for each series, by an ordinary filter."""
+        sampler = self._climbing
+        assert sampler is not None
+        return jax.vmap(lambda series: sampler(model, proposal, series, None, key=key).trajectory)(batch)
 
     def with_backward(self, backward: Backward | None) -> Objective:
         """Return the same objective, differentiated in another way."""
@@ -112,16 +139,23 @@ class Objective(eqx.Module):
         """The number of sampler runs over the data in each step."""
         return 1 if self.shares_run else 2
 
-    def loss(self, model: Model, proposal: Proposal, batch: Series, *, key: Key) -> tuple[Scalar, Run]:
+    def loss(
+        self, model: Model, proposal: Proposal, batch: Series, *, key: Key, trajectories: Trajectory | None = None
+    ) -> tuple[Scalar, Run]:
         """Return minus the mean bound over a batch of series (or one), and the record of the run.
 
         The value is -Σ_t log R_t of theta's sampler (of PIMH, the mean over all sweeps). Its gradient by `jax.grad` is
         minus the estimates of the rules: of theta's rule with respect to the model, of phi's with respect to the
         proposal.
+
+        **Arguments:**
+
+        - `trajectories`: of score climbing, those after the last update, `Run.trajectories`; None starts anew. Its
+          value is that of the conditional filter, no bound.
         """
         check_arguments(model, proposal, key)
         self.check(model, proposal, batch)
-        return _loss(self, model, proposal, _as_batch(batch), key)
+        return _loss(self, model, proposal, _as_batch(batch), key, trajectories)
 
     def check(self, model: Model, proposal: Proposal, batch: Series) -> None:
         """Refuse a model and a proposal that a rule cannot learn, before anything runs."""
@@ -163,6 +197,9 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
             f"lacks the score of what is drawn. Use {spelled('objective', 'aesmc')}, or "
             f"{spelled('objective', 'mcfo')} with {spelled('theta', 'fisher')}."
         )
+    climbing = objective._climbing
+    if climbing is not None:
+        climbing.check_model(model)
     for rule in (one.rule for one in (objective.theta, objective.phi) if one is not None):
         _check_backward(objective.backward, rule, model)
         if isinstance(rule, StepRule) and rule.draws is not None and not is_local(rule, model):
@@ -239,8 +276,14 @@ def _has_arrays(module: Any) -> bool:
 
 
 @eqx.filter_jit
-def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series, key: Key) -> tuple[Scalar, Run]:
-    def run(sampler: Sampler, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
+def _loss(
+    objective: Objective, model: Model, proposal: Proposal, batch: Series, key: Key, trajectories: Trajectory | None
+) -> tuple[Scalar, Run]:
+    def run(sampler: Any, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
+        if isinstance(sampler, CoupledChains):
+            return unbiased_run(sampler, model, proposal, batch, key)
+        if isinstance(sampler, ConditionalSMC):
+            sampler = Climbing(sampler, jax.lax.stop_gradient(trajectories))
         return differentiable_run(sampler, lanes, model, proposal, batch, key, objective.backward)
 
     theta, phi = objective.theta, objective.phi
@@ -248,8 +291,9 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series,
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
     elif not objective.shares_run:
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
-        of_phi, _ = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
+        of_phi, other = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
         surrogate = surrogate + of_phi
+        result = Run(result.log_evidence, result.record, other.trajectories or result.trajectories)
     elif objective.shares_rule or _are_one(objective):
         surrogate, result = run(theta.sampler, (Lane(phi.rule, True, True),), key)
     else:

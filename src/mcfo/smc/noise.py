@@ -91,7 +91,7 @@ def step_keys(key: Key, series_ids: Int[Array, "steps ..."], times: Int[Array, "
 
     def of_step(step: Any) -> Keys:
         series_id, time = step
-        return Keys(*_split(_fold_in(_fold_in(typed(key), series_id), time), 3))
+        return Keys(*split(_fold_in(_fold_in(typed(key), series_id), time), 3))
 
     return map_in_rounds(of_step if times.ndim == 1 else jax.vmap(of_step), (series_ids, times))
 
@@ -130,7 +130,7 @@ def draw_noise(noise: NoiseShape | None, particles: int, keys: KeyArray[Array, "
         return function if keys.ndim == 1 else jax.vmap(function)
 
     if noise is None:
-        return map_in_rounds(of_steps(lambda key: _split(key, particles)), keys)
+        return map_in_rounds(of_steps(lambda key: split(key, particles)), keys)
     shape = (particles, *noise.shape)
     # Two loops, because XLA:CPU takes twice as long for one loop that hashes and computes normal numbers (jaxlib 0.10).
     words = map_in_rounds(of_steps(lambda key: _words(key, shape, noise.dtype)), keys)
@@ -270,7 +270,8 @@ def _fold_in(key: Key, number: Int[Array, ""]) -> Key:
     return _as_key(_threefry(jax.random.key_data(key), number.astype(jnp.uint32)))
 
 
-def _split(key: Key, count: int) -> KeyArray[Array, " count"]:
+def split(key: Key, count: int) -> KeyArray[Array, " count"]:
+    """`jax.random.split`, bit-identical; to be called inside of `map_in_rounds`."""
     if not _is_stock(key):
         return jax.random.split(key, count)
     return _as_key(_threefry(jax.random.key_data(key), jax.lax.iota(jnp.uint32, count)))

@@ -6,14 +6,14 @@ neighbors. Schemes consist of array operations alone, without callbacks or loops
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.smc.noise import exponential, map_in_rounds, typed, uniform
+from mcfo.smc.noise import exponential, map_in_rounds, split, typed, uniform
 from mcfo.smc.weights import Cumulative, Positions, count_type, cumulative_count, effective_sample_size
 from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 
@@ -27,6 +27,9 @@ _GROUP_TAG = 0x67726F75
 
 class Resampling(eqx.Module):
     """A resampling scheme, which draws ancestors."""
+
+    ascending: ClassVar[bool] = True
+    """Whether ancestors come in ascending order; where they do not, gathers take longer."""
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
@@ -42,6 +45,17 @@ class Resampling(eqx.Module):
     def ancestors(self, log_weights: LogWeights, numbers: Any) -> Ancestors:
         """Return the ancestors for these numbers."""
         return self(log_weights, key=numbers)
+
+    def conditional(
+        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        """Ancestors given that `parent` has a certain descendant, and the index of that descendant.
+
+        With r the scheme's law and N_b the number of descendants of the parent b, ancestors and index have the law
+        r(A) 1{A_i = b} / (K W_b): ancestors are drawn in proportion to N_b, then the index evenly among the N_b. That
+        is what conditional SMC asks for. Schemes without it are refused there.
+        """
+        raise NotImplementedError
 
 
 class _ByNumbers(Resampling):
@@ -63,6 +77,15 @@ class Multinomial(_ByNumbers):
         particles = len(log_weights)
         return _cumulative(log_weights, particles).find(_ordered_points(numbers, particles))
 
+    def conditional(
+        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # In proportion to its number of descendants, the parent has one, and K - 1 independent draws more.
+        drawn = len(log_weights) - 1
+        index = _cumulative(log_weights, drawn).find(_ordered_points(numbers, drawn))
+        counts = jnp.zeros(drawn + 1, jnp.int32).at[index].add(jnp.arange(drawn + 1) < drawn)
+        return _one_of(counts.at[parent].add(1), parent, uniforms[1])
+
 
 class Stratified(_ByNumbers):
     """One draw in each of K equal strata of the cumulative weights. Kitagawa (1996)."""
@@ -75,6 +98,13 @@ class Stratified(_ByNumbers):
         stratum, fraction = _cumulative(log_weights, particles).positions().split()
         return _from_boundaries(stratum + (numbers[jnp.minimum(stratum, particles - 1)] < fraction))
 
+    def conditional(
+        self, log_weights: LogWeights, numbers: LogWeights, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # Its stratum and number come from a point on the parent's share of the line; other strata do not know of it.
+        index, offset = _point_of(_cumulative(log_weights, len(log_weights)).positions(), parent, uniforms[0])
+        return self.ancestors(log_weights, numbers.at[index].set(offset)).at[index].set(parent), index
+
 
 class Systematic(_ByNumbers):
     """One uniform number shifts an even grid over the cumulative weights: the cheapest, and usually the best."""
@@ -86,6 +116,13 @@ class Systematic(_ByNumbers):
         whole, within = _cumulative(log_weights, len(log_weights)).positions()
         return _from_boundaries(whole + jnp.ceil(within - numbers).astype(jnp.int32))
 
+    def conditional(
+        self, log_weights: LogWeights, numbers: Scalar, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # The grid is shifted so that it meets an even point on the parent's share of the line.
+        index, offset = _point_of(_cumulative(log_weights, len(log_weights)).positions(), parent, uniforms[0])
+        return self.ancestors(log_weights, offset).at[index].set(parent), index
+
 
 class Residual(_ByNumbers):
     """floor(K W_i) certain copies of each particle; the others are drawn from the remainders. Liu and Chen (1998)."""
@@ -94,16 +131,86 @@ class Residual(_ByNumbers):
         return exponential(key, (particles + 1,), dtype)
 
     def ancestors(self, log_weights: LogWeights, numbers: Float[Array, " distances"]) -> Ancestors:
-        particles = len(log_weights)
-        expected = particles * jnp.exp(log_weights)
-        # K exp(-log K) rounds to just below one, so numbers within rounding of an integer count as that integer.
-        rounding = jnp.minimum(8 * jnp.finfo(expected.dtype).eps * expected, _MOST_ROUNDING)
-        certain = jnp.floor(expected + rounding)
-        drawn = jnp.maximum(particles - jnp.sum(certain.astype(jnp.int32)), 0)
-        remainder = Cumulative.of(jnp.maximum(expected - certain, 0.0), drawn)
-        index = remainder.find(_ordered_points(numbers, drawn))
-        extra = jnp.zeros(particles, jnp.int32).at[index].add(jnp.arange(particles) < drawn)
-        return _from_boundaries(cumulative_count(certain.astype(jnp.int32) + extra))
+        expected, certain = _copies(log_weights)
+        drawn = jnp.maximum(len(log_weights) - jnp.sum(certain.astype(jnp.int32)), 0)
+        return _from_boundaries(cumulative_count(_with_remainder(expected, certain, drawn, numbers)))
+
+    def conditional(
+        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # The descendant is a certain copy, or one of those that are drawn, in proportion to their numbers.
+        expected, certain = _copies(log_weights)
+        drawn = jnp.maximum(len(log_weights) - jnp.sum(certain.astype(jnp.int32)), 0)
+        is_drawn = (uniforms[0] * expected[parent] >= certain[parent]) & (drawn > 0)
+        counts = _with_remainder(expected, certain, drawn - is_drawn, numbers)
+        return _one_of(counts.at[parent].add(is_drawn), parent, uniforms[1])
+
+
+class Conditional(Resampling):
+    """A scheme given that one particle keeps a descendant, as conditional SMC resamples."""
+
+    scheme: Resampling
+
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        return self.scheme(log_weights, key=key)
+
+    def numbers(self, particles: int, dtype: Any, *, key: Key) -> Any:
+        """What the scheme draws, and three uniform numbers about the reference."""
+        own, others = split(key, 2)
+        return self.scheme.numbers(particles, dtype, key=own), uniform(others, (3,), dtype)
+
+    def ancestors(self, log_weights: LogWeights, numbers: Any) -> Ancestors:
+        return self.scheme.ancestors(log_weights, numbers[0])
+
+    def choose(self, log_weights: LogWeights, numbers: Any) -> Int[Array, ""]:
+        """A particle by these normalized log-weights."""
+        return pick(jnp.exp(log_weights), numbers[1][0])
+
+    def given(self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""]) -> tuple[Ancestors, Int[Array, ""]]:
+        """Ancestors given that `parent` keeps a descendant, and the index of that descendant."""
+        return self.scheme.conditional(log_weights, numbers[0], parent, numbers[1][1:])
+
+
+def _copies(log_weights: LogWeights) -> tuple[LogWeights, LogWeights]:
+    """The expected number of copies of each particle, and how many are certain."""
+    expected = len(log_weights) * jnp.exp(log_weights)
+    # K exp(-log K) rounds to just below one: a copy is whole up to rounding.
+    rounding = jnp.minimum(8 * jnp.finfo(expected.dtype).eps * expected, _MOST_ROUNDING)
+    return expected, jnp.floor(expected + rounding)
+
+
+def _with_remainder(
+    expected: LogWeights, certain: LogWeights, drawn: Int[Array, ""], numbers: Float[Array, " distances"]
+) -> Int[Array, " particles"]:
+    """How many copies each particle has: the certain ones, and so many drawn from what remains."""
+    particles = len(expected)
+    remainder = Cumulative.of(jnp.maximum(expected - certain, 0.0), drawn)
+    index = remainder.find(_ordered_points(numbers, drawn))
+    extra = jnp.zeros(particles, jnp.int32).at[index].add(jnp.arange(particles) < drawn)
+    return certain.astype(jnp.int32) + extra
+
+
+def _point_of(
+    positions: Positions, parent: Int[Array, ""], share: Float[Array, ""]
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """Integer part and fraction of the point this far along a particle's share of the line from 0 to K."""
+    end, before = (jax.tree.map(lambda array, at=at: array[at], positions) for at in (parent, parent - 1))
+    start = jax.tree.map(lambda array: jnp.where(parent > 0, array, 0), before)
+    length = (end.whole - start.whole).astype(end.within.dtype) + (end.within - start.within)
+    whole, fraction = Positions(start.whole, start.within + share * length).split()
+    # By rounding, the point may be the end of the line.
+    return jnp.minimum(whole, len(positions.whole) - 1), fraction
+
+
+def _one_of(
+    counts: Int[Array, " particles"], parent: Int[Array, ""], share: Float[Array, ""]
+) -> tuple[Ancestors, Int[Array, ""]]:
+    """Ancestors with these numbers of descendants, and one of the parent's, each as probable as the others."""
+    ends = cumulative_count(counts)
+    index = ends[parent] - counts[parent] + jnp.floor(share * counts[parent]).astype(jnp.int32)
+    # A parent of next to no weight may have been rounded away.
+    index = jnp.minimum(index, len(counts) - 1)
+    return _from_boundaries(ends).at[index].set(parent), index
 
 
 class Criterion(eqx.Module):
@@ -145,6 +252,13 @@ class ESSBelow(Criterion):
 
     def __call__(self, log_weights: LogWeights) -> Bool[Array, ""]:
         return effective_sample_size(log_weights) < self.threshold * len(log_weights)
+
+
+def pick(weights: Float[Array, " particles"], share: Float[Array, ""]) -> Int[Array, ""]:
+    """One draw with probabilities proportional to these weights, by a uniform number."""
+    particles = len(weights)
+    point = Positions(jnp.zeros(1, jnp.int32), (particles * share)[None])
+    return Cumulative.of(weights, particles).find(point)[0]
 
 
 def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:

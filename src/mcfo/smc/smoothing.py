@@ -11,6 +11,8 @@ All three start from the same filter and trade cost for accuracy:
 
 from __future__ import annotations
 
+from typing import Any
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -34,7 +36,7 @@ def genealogy(trace: Trace) -> Particles:
     """
     history = _history(trace)
     places = jnp.arange(history.latents.shape[1], dtype=jnp.int32)
-    latents = _ancestral_paths(history, places)
+    latents = ancestral_paths(history.latents, history.ancestors, places)
     return Particles(latents, jnp.broadcast_to(history.log_weights[-1], history.log_weights.shape))
 
 
@@ -43,7 +45,7 @@ def draw_trajectories(trace: Trace, count: int, *, key: Key) -> Particles:
     history = _history(trace)
     count = _at_least(count, 1, "the number of paths")
     places = draw_indices(history.log_weights[-1], count, key=_smoothing_key(key, trace.series_id))
-    return _equally_weighted(_ancestral_paths(history, places), history)
+    return _equally_weighted(ancestral_paths(history.latents, history.ancestors, places), history)
 
 
 def fixed_lag(trace: Trace, lag: int) -> Particles:
@@ -155,14 +157,14 @@ def _at_least(value: int, smallest: int, name: str) -> int:
 
 
 @eqx.filter_jit
-def _ancestral_paths(history: History, places: Int[Array, " count"]) -> Shaped[Array, "steps count *latent"]:
-    """Return the paths that end in the particles with these indices at the last step."""
+def ancestral_paths(values: Any, ancestors: Int[Array, "steps particles"], places: Int[Array, "*count"]) -> Any:
+    """What the ancestors had of the particles with these indices of the last step; time and particles come first."""
 
     def back(places, step):
-        latents, ancestors = step
-        return ancestors[places], latents[places]
+        values, ancestors = step
+        return ancestors[places], jax.tree.map(lambda array: array[places], values)
 
-    return jax.lax.scan(back, places, (history.latents, history.ancestors), reverse=True)[1]
+    return jax.lax.scan(back, places, (values, ancestors), reverse=True)[1]
 
 
 def _equally_weighted(paths: Shaped[Array, "steps count *latent"], history: History) -> Particles:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int, Shaped
 
 from mcfo.missing import impute, log_prob, observed_log_prob
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame
 from mcfo.smc.noise import Randomness, from_noise
-from mcfo.smc.resampling import Criterion, Resampling
+from mcfo.smc.resampling import Conditional, Criterion, Resampling
 from mcfo.smc.trace import Record, State, StepDraw
 from mcfo.smc.weights import effective_sample_size, normalize, uniform_log_weights
-from mcfo.types import Ancestors, Key, LogWeights, Memory, Observation, Scalar
+from mcfo.types import Ancestors, Key, Latent, LogWeights, Memory, Observation, Scalar
 
 
 @runtime_checkable
@@ -32,12 +34,32 @@ class Filter(Protocol):
     def criterion(self) -> Criterion: ...
 
 
+class Reference(eqx.Module):
+    """What a conditional filter keeps at a step: one particle is this one, whatever was drawn for it.
+
+    - `index`: which one it is at the first step; resampling decides at the others.
+    - `latent`: z_t.
+    - `observation`: what its memory reads of x_t, where that was imputed; otherwise None.
+    - `log_ahead`: for each particle, log p of the rest of the trajectory given the particle's memory, up to a constant.
+      The ancestor is drawn by it (ancestor sampling); None: the ancestor stays too.
+    """
+
+    index: Int[Array, ""]
+    latent: Latent
+    observation: Observation | None
+    log_ahead: LogWeights | None
+
+
 class Outcome(NamedTuple):
-    """The result of a step: the state after it, log R_t, and its draws."""
+    """What a step leaves behind: the state, log R_t, and what was drawn.
+
+    `observations` is what the particles' memories read of x_t, where that was imputed; otherwise None.
+    """
 
     state: State
     increment: Scalar
     draw: StepDraw
+    observations: Shaped[Array, "particles dimensions"] | None = None
 
     @property
     def record(self) -> Record:
@@ -46,29 +68,44 @@ class Outcome(NamedTuple):
 
 
 def take_step(
-    sampler: Filter, model: Model, proposal: Proposal, state: State | None, frame: Frame, randomness: Randomness
+    sampler: Filter,
+    model: Model,
+    proposal: Proposal,
+    state: State | None,
+    frame: Frame,
+    randomness: Randomness,
+    reference: Reference | None = None,
 ) -> Outcome:
-    """Take one step of K particles; if `state` is None, the first step."""
+    """One step of K particles; from nothing to the first weighted particles where `state` is None.
+
+    With `reference` it is a step of a conditional filter, whose `resampling` is a `Conditional`.
+    """
     particles, noise = sampler.particles, randomness.noise
     imputation = imputation_keys(model, frame, randomness.imputation, particles)
+    themselves = jnp.arange(particles, dtype=jnp.int32)
     if state is None:
-        memory, ancestors, resampled = model.start(frame.inputs), jnp.arange(particles, dtype=jnp.int32), False
+        memory, ancestors, resampled = model.start(frame.inputs), themselves, False
+        index = None if reference is None else reference.index
     else:
-        state, ancestors, resampled = _resample(sampler, state, frame, randomness.resampling)
-        memory = state.memory
+        state, ancestors, resampled = _resample(sampler, state, frame, randomness.resampling, reference)
+        memory, index = state.memory, state.reference
 
-    def extend(memory: Memory, noise: Any, imputation: Key | None) -> tuple[Any, Scalar, Memory]:
+    def extend(memory: Memory, noise: Any, imputation: Key | None, number: Any) -> tuple[Any, Scalar, Any, Memory]:
         prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=state is None)
-        latent = from_noise(proposed, noise)
-        densities = log_densities(model, prior, proposed, memory, latent, frame, imputation)
+        latent, imputed = from_noise(proposed, noise), imputation
+        if reference is not None:
+            latent = jnp.where(number == index, reference.latent, latent)
+            imputed = None if imputation is None else (imputation, number == index, reference.observation)
+        densities = log_densities(model, prior, proposed, memory, latent, frame, imputed)
         later = model.advance_with(memory, latent, densities.observation, frame.observed, frame.inputs)
-        return latent, densities.log_weight, later
+        return latent, densities.log_weight, None if imputation is None else densities.observation, later
 
-    in_axes = (None if state is None else 0, 0, 0)
-    latents, log_ratios, later = jax.vmap(extend, in_axes=in_axes)(memory, noise, imputation)
+    in_axes = (None if state is None else 0, 0, 0, 0)
+    drawn = jax.vmap(extend, in_axes=in_axes)(memory, noise, imputation, themselves)
+    latents, log_ratios, observations, later = drawn
     carried = uniform_log_weights(particles, log_ratios.dtype) if state is None else state.log_weights
     log_weights, increment = weigh(carried, log_ratios, frame)
-    after = State(later, latents, log_weights)
+    after = State(later, latents, log_weights, index)
     if state is not None:
         after = frame.unless_padding(after, state)
     draw = StepDraw(
@@ -81,29 +118,46 @@ def take_step(
         log_weights=after.log_weights,
         imputation=imputation,
     )
-    return Outcome(after, increment, draw)
+    return Outcome(after, increment, draw, observations)
 
 
-def _resample(sampler: Filter, state: State, frame: Frame, numbers: Any) -> tuple[State, Ancestors, Any]:
-    """Return the state with resampled histories and equal weights if the criterion is met."""
+def _resample(
+    sampler: Filter, state: State, frame: Frame, numbers: Any, reference: Reference | None
+) -> tuple[State, Ancestors, Any]:
+    """The state with resampled histories and even weights, if the criterion asks for it."""
     themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
-    wanted = sampler.criterion(state.log_weights)
+    wanted, scheme = sampler.criterion(state.log_weights), sampler.resampling
+    parent = index = None
+    if reference is not None:
+        assert isinstance(scheme, Conditional)
+        assert state.reference is not None
+        parent = index = state.reference
+        if reference.log_ahead is not None:
+            chosen = scheme.choose(normalize(state.log_weights + reference.log_ahead)[0], numbers)
+            parent = index = frame.unless_padding(chosen, parent)
     if wanted is False:
-        return state, themselves, False
+        return State(state.memory, state.latents, state.log_weights, index), themselves, False
     if frame.present is not None:
         wanted = jnp.logical_and(wanted, frame.present)
-    ancestors = sampler.resampling.ancestors(state.log_weights, numbers)
+    if parent is None:
+        ancestors = scheme.ancestors(state.log_weights, numbers)
+    else:
+        ancestors, index = scheme.given(state.log_weights, numbers, parent)  # pyright: ignore[reportAttributeAccessIssue]
     log_weights = uniform_log_weights(sampler.particles, state.log_weights.dtype)
     if wanted is not True:
         ancestors = jnp.where(wanted, ancestors, themselves)
         log_weights = jnp.where(wanted, log_weights, state.log_weights)
-    # The latents are not resampled: only a padded step passes them on, and it does not resample.
-    return State(inherit(state.memory, ancestors), state.latents, log_weights), ancestors, wanted
+        index = None if index is None or parent is None else jnp.where(wanted, index, parent)
+    # The latents stay: only a padded step hands them on, and it does not resample.
+    memory = inherit(state.memory, ancestors, ascending=scheme.ascending)
+    return State(memory, state.latents, log_weights, index), ancestors, wanted
 
 
-def inherit(tree: Any, ancestors: Ancestors) -> Any:
-    """Return the arrays with each particle's entry replaced by that of its ancestor."""
-    return jax.tree.map(lambda array: array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=True), tree)
+def inherit(tree: Any, ancestors: Ancestors, *, ascending: bool = True) -> Any:
+    """What the ancestors had, for their descendants."""
+    return jax.tree.map(
+        lambda array: array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=ascending), tree
+    )
 
 
 def prior_and_proposed(
@@ -134,9 +188,12 @@ class Densities(NamedTuple):
 
 
 def log_densities(
-    model: Model, prior: Any, proposed: Any, memory: Memory, latent: Any, frame: Frame, imputation: Key | None
+    model: Model, prior: Any, proposed: Any, memory: Memory, latent: Any, frame: Frame, imputation: Any
 ) -> Densities:
-    """Return the densities of z_t and x_t for one particle. Values of x_t that its memory needs are imputed."""
+    """The densities of z_t and x_t for one particle; what is missing of x_t is imputed where its memory needs it.
+
+    `imputation` is a key; or a key, whether the particle is the reference, and what that has in place of a draw.
+    """
     emission = model.emission(memory, latent, frame.inputs)
     log_emission = observed_log_prob(emission, frame.observation, frame.observed)
     log_prior, log_proposal = log_prob(prior, latent), log_prob(proposed, latent)
@@ -157,10 +214,12 @@ def log_densities(
     return Densities(log_joint, log_imputed, log_proposal, log_weight, observation)
 
 
-def imputed_observation(emission: Any, frame: Frame, imputation: Key) -> Observation:
-    """Return x_t with its missing values drawn given the observed ones."""
+def imputed_observation(emission: Any, frame: Frame, imputation: Any) -> Observation:
+    """x_t with its missing part drawn given the rest."""
     assert frame.observed is not None
-    return jax.lax.stop_gradient(impute(emission, frame.observation, frame.observed, key=imputation))
+    key, is_given, given = imputation if isinstance(imputation, tuple) else (imputation, False, frame.observation)
+    drawn = impute(emission, frame.observation, frame.observed, key=key)
+    return jax.lax.stop_gradient(drawn if is_given is False else jnp.where(is_given, given, drawn))
 
 
 def imputation_keys(model: Model, frame: Frame, key: Key, particles: int) -> Any:

@@ -32,20 +32,22 @@ def step_scan(
     *,
     key: Key,
     extras: Any = None,
+    step: Callable[..., Outcome] = take_step,
 ) -> tuple[State, Any]:
     """Filter a series and call `visit` at every step.
 
     **Arguments:**
 
-    - `visit`: computes an output at each step; only these outputs are saved.
-    - `extras`: other arrays with one row for each step, time first; `visit` receives the row of its step.
+    - `visit`: what to compute at each step; it decides what is saved, so that memory grows by that alone.
+    - `extras`: anything else that belongs to the steps, time first; `visit` receives its own row.
+    - `step`: what a step is, where it is more than `take_step` of these arguments.
 
     **Returns:** the last state, and the outputs of `visit`, stacked over the steps.
     """
     steps = frames(proposal, series)
     fit = check_fit(model, proposal, frame_at(steps, 0))
     (frame, extra), rest = split_first((steps, extras))
-    outcome = take_step(sampler, model, proposal, None, frame, step_randomness(sampler, fit.initial, None, key, frame))
+    outcome = step(sampler, model, proposal, None, frame, step_randomness(sampler, fit.initial, None, key, frame))
     first = visit(None, outcome, frame, extra)
     dtype = outcome.state.log_weights.dtype
 
@@ -53,9 +55,9 @@ def step_scan(
         # Outside of the inner loop: random bits for one step at a time take longer than the step of a small filter.
         randomness = draw_randomness(sampler, fit.step, dtype, key, rows[0].series_id, rows[0].time)
 
-        def body(state: State, step: Any) -> tuple[State, Any]:
-            (frame, extra), own = step
-            outcome = take_step(sampler, model, proposal, state, frame, own)
+        def body(state: State, now: Any) -> tuple[State, Any]:
+            (frame, extra), own = now
+            outcome = step(sampler, model, proposal, state, frame, own)
             return outcome.state, visit(state, outcome, frame, extra)
 
         return jax.lax.scan(body, state, (rows, randomness))

@@ -33,11 +33,15 @@ class Particles(eqx.Module):
 
 
 class State(eqx.Module):
-    """The state of a filter after a step: all that the next step needs besides the data."""
+    """Where a filter stands after a step: all that the next one needs, besides the data.
+
+    `reference` is the index of the particle that a conditional filter keeps; None in other filters.
+    """
 
     memory: Memory
     latents: Shaped[Array, " particles *latent"]
     log_weights: LogWeights
+    reference: Int[Array, ""] | None = None
 
     @property
     def particles(self) -> Particles:
@@ -72,7 +76,7 @@ class StepDraw(eqx.Module):
     - `resampled`: whether resampling preceded the step.
     - `memory`: the memories at the start of the step, after resampling; None at the first step.
     - `carried`: the normalized log-weights at the start of the step.
-    - `noise`: the random numbers from which the latents were computed.
+    - `noise`: what the latents were computed from; None where they are given.
     - `latents`: z_t.
     - `log_weights`: the normalized log-weights after the step; None where the latents are drawn again.
     - `imputation`: one key per particle to draw the missing values of x_t, if the memory needs them.
@@ -82,7 +86,7 @@ class StepDraw(eqx.Module):
     resampled: Bool[Array, "*steps"]
     memory: Memory
     carried: Float[Array, "*steps particles"]
-    noise: Shaped[Array, "..."]
+    noise: Shaped[Array, "..."] | None
     latents: Shaped[Array, "..."]
     log_weights: Float[Array, "*steps particles"] | None
     imputation: Shaped[Array, "..."] | None

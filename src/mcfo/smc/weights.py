@@ -68,11 +68,11 @@ def uniform_log_weights(particles: int, dtype) -> Float[Array, " particles"]:
 class Positions(NamedTuple):
     """Points on a line, each at `whole + within`."""
 
-    whole: Int[Array, " size"]
-    within: Float[Array, " size"]
+    whole: Int[Array, "*size"]
+    within: Float[Array, "*size"]
 
-    def split(self) -> tuple[Int[Array, " size"], Float[Array, " size"]]:
-        """Return the integer part and the fraction in [0, 1)."""
+    def split(self) -> tuple[Int[Array, "*size"], Float[Array, "*size"]]:
+        """The integer part and the fraction in [0, 1)."""
         floor = jnp.floor(self.within)
         return self.whole + floor.astype(jnp.int32), self.within - floor
 
