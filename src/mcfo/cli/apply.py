@@ -1,4 +1,4 @@
-"""`mcfo filter`, `mcfo smooth`, `mcfo forecast`: a learned model applied to the series in a file."""
+"""`mcfo filter`, `mcfo smooth`: a learned model applied to the series in a file."""
 
 import sys
 from collections.abc import Sequence
@@ -7,7 +7,6 @@ from typing import Annotated, Any, NamedTuple
 
 from mcfo.cli import options as opt
 from mcfo.cli.options import (
-    Outputs,
     build_table,
     exists,
     fail,
@@ -19,6 +18,7 @@ from mcfo.cli.options import (
     table_columns,
     written,
 )
+from mcfo.cli.outputs import Outputs
 from mcfo.errors import InputError, nearest
 from mcfo.files import nested
 
@@ -102,55 +102,6 @@ def smooth(
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
     _find_states("smooth", source, {**options, "paths": paths}, Outputs(out, plot), posterior)
-
-
-def forecast(
-    run: opt.RunFolder,
-    data: Annotated[
-        Path, opt.main("The series: CSV with a header, Parquet, NetCDF or NPZ; a piece of music also as .mid.")
-    ],
-    steps: Annotated[int, opt.main("Steps after the last observation.", min=1, max=100_000)] = 20,
-    out: Annotated[
-        Path | None, opt.main("Write means and quantiles into this .csv, .npz or .nc file; it must not exist yet.")
-    ] = None,
-    plot: opt.Plot = None,
-    only: opt.Only = None,
-    particles: opt.AskedParticles = None,
-    method: opt.Method = None,
-    draws: Annotated[int, opt.sampling("Futures that are drawn for each series.", min=2, max=100_000)] = 200,
-    quantiles: opt.Quantiles = None,
-    midi: Annotated[
-        Path | None,
-        opt.output(
-            "Write one piece, followed by one of its drawn futures, as music into this .mid file; it must not "
-            "exist yet."
-        ),
-    ] = None,
-    steps_per_quarter: opt.StepsPerQuarter = 2,
-    seed: opt.Seed = 0,
-    run_seed: opt.RunSeed = None,
-    posterior: opt.PosteriorFile = None,
-    model: opt.OwnModel = None,
-    proposal: opt.OwnProposal = None,
-    trust_code: opt.TrustCode = False,
-    columns: opt.Columns = None,
-    series: opt.SeriesColumn = None,
-    time: opt.TimeColumn = None,
-    future: opt.Future = None,
-    circular: opt.Circular = None,
-) -> None:
-    """Forecast the series in a file: means and quantiles, a figure, a piece of music that continues."""
-    outputs = Outputs(out, plot, () if midi is None else (midi,))
-    outputs.check("the numbers", (".csv", ".npz", ".nc"), music=True)
-    options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
-    options |= read_circular(circular)
-    exists(run)
-    with messages():
-        asked = table_columns(columns, series, time)
-        piece = _read_piece(data, asked, steps_per_quarter)
-        applied = open_run(run, data, asked, (model, proposal), only, run_seed, table=piece, outputs=outputs)
-        applied = over_posterior(applied, posterior)
-        _forecast(applied, steps, future, options, outputs, steps_per_quarter)
 
 
 class Applied(NamedTuple):
@@ -282,12 +233,12 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
     with refusing(f"The model in {applied.run} cannot {task} {applied.data}"):
         dataset = getattr(applied.learned, task)(
             applied.chosen,
-            progress=lambda indices: _shown(f"{task.capitalize()}ing", indices),
+            progress=lambda indices: each_with_progress(f"{task.capitalize()}ing", indices),
             **options,
         )
-    dataset.attrs |= _origin(applied)
+    dataset.attrs |= origin(applied)
     console.print(_states_table(dataset, task))
-    _warn_of_loss(dataset["series"].values, np.isfinite(dataset["log_evidence"].values), console)
+    warn_of_loss(dataset["series"].values, np.isfinite(dataset["log_evidence"].values), console)
     if outputs.out is not None:
         with written("Numbers", outputs.out, "--out", console):
             (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
@@ -299,7 +250,7 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
             draw_states(outputs.plot, dataset, image)
 
 
-def _shown(what: str, indices: Sequence[int]) -> Any:
+def each_with_progress(what: str, indices: Sequence[int]) -> Any:
     """Iterates over the series, and shows on a terminal how far it is."""
     from rich.console import Console
     from rich.progress import track
@@ -309,7 +260,7 @@ def _shown(what: str, indices: Sequence[int]) -> Any:
     return track(indices, text, console=console, transient=True, disable=not console.is_terminal)
 
 
-def _origin(applied: Applied) -> dict[str, Any]:
+def origin(applied: Applied) -> dict[str, Any]:
     return {"run": str(applied.run), "data": str(applied.data), "run_seed": applied.learned.seed}
 
 
@@ -328,10 +279,10 @@ def _states_table(dataset: Any, task: str) -> Any:
             numbers += [f"{ess.mean():.1f}", f"{ess.min():.1f}"]
         rows.append([str(name), str(steps), str(missing), *numbers])
     header = ("series", "steps", "missing", "log-likelihood", *(() if exact else ("mean ESS", "lowest ESS")))
-    return build_table(header, rows, most=_ROWS, title=f"{task} {_how(dataset)}")
+    return build_table(header, rows, most=_ROWS, title=f"{task} {method_text(dataset)}")
 
 
-def _how(dataset: Any) -> str:
+def method_text(dataset: Any) -> str:
     drawn = dataset.attrs.get("posterior_draws")
     over = "" if drawn is None else f", averaged over {drawn} draws of the parameters"
     if "exact" in dataset.attrs:
@@ -340,71 +291,9 @@ def _how(dataset: Any) -> str:
     return f"{chain}with {dataset.attrs['particles']} particles{over}"
 
 
-def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:
+def warn_of_loss(names: Any, finite: Any, console: Any) -> None:
     lost = [str(name) for name, whole in zip(names, finite, strict=True) if not whole]
     if lost:
         more = ", ..." if len(lost) > 5 else ""
         text = f"The filter lost series {', '.join(lost[:5])}{more}: what follows the loss means little."
         console.print(f"{text} Use more particles.", style="yellow", markup=False)
-
-
-def _read_piece(data: Path, columns: dict[str, Any], steps_per_quarter: int) -> Any:
-    """The piece in a MIDI file; None for other files."""
-    from mcfo.data.music_files import MIDI, read_piece
-
-    if data.suffix.lower() not in MIDI:
-        return None
-    if any(columns.values()):
-        raise InputError(f"--columns, --series and --time are about CSV files. Leave them out for {data}.")
-    return read_piece(data, steps_per_quarter=steps_per_quarter)
-
-
-def _forecast(
-    applied: Applied, steps: int, future: Path | None, options: dict[str, Any], outputs: Outputs, per_quarter: int
-) -> None:
-    import numpy as np
-    import xarray
-    from rich.console import Console
-
-    from mcfo.data.export import write_forecast_arrays, write_summaries
-    from mcfo.data.piano_rolls import write_midi
-    from mcfo.data.run_columns import coming_inputs, read_future
-    from mcfo.inference.datasets import write_netcdf
-
-    console, chosen = Console(), applied.chosen
-    known = applied.saved.inputs
-    coming = read_future(future, applied.run, known)
-    dates = chosen.coming(steps) or [None] * len(chosen.names)
-    both = zip(chosen.names, dates, strict=True)
-    inputs = [coming_inputs(known, steps, coming, name, next_dates) for name, next_dates in both]
-    # Padded to one length, so that one program serves all series; each has inputs of its own.
-    longest = max(series.steps for series in chosen.series_list)
-    results = []
-    with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
-        for index in _shown("Forecasting", range(len(inputs))):
-            one = chosen.choose([index])._replace(series_list=[chosen.series_list[index].pad(longest)])
-            result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
-            # Only a NetCDF file has room for all draws; one is drawn or heard.
-            results.append(result if outputs.ends_in(".nc") else result.isel(particle=slice(0, 1)))
-    dataset: Any = xarray.concat(results, "series", data_vars="all")
-    dataset.attrs |= _origin(applied)
-    past = [series.values() for series in chosen.series_list]
-    drawn = dataset["observation_draws"].values[:, :, 0]
-    outputs.check_music(drawn[0], f"the model in {applied.run}")
-    console.print(f"Forecast {steps} steps {_how(dataset)}.", highlight=False)
-    _warn_of_loss(chosen.names, dataset["finite"].values, console)
-    if outputs.out is not None:
-        with written("Forecasts", outputs.out, "--out", console):
-            if outputs.ends_in(".npz"):
-                write_forecast_arrays(outputs.out, dataset, applied.table.image)
-            else:
-                (write_netcdf if outputs.ends_in(".nc") else write_summaries)(outputs.out, dataset)
-    if outputs.plot is not None:
-        from mcfo.reports.series_plots import draw_forecasts
-
-        with written("Figure", outputs.plot, "--plot", console):
-            draw_forecasts(outputs.plot, dataset, past, applied.table.image, chosen.moments)
-    for path in outputs.midi:
-        with written("Music", path, "--midi", console):
-            # What is missing is silent.
-            write_midi(path, np.nan_to_num(np.concatenate([past[0], drawn[0]])), steps_per_quarter=per_quarter)

@@ -10,13 +10,14 @@ from typing import Annotated
 import typer
 
 from mcfo import interrupts
-from mcfo.cli.apply import filter, forecast, smooth
+from mcfo.cli.apply import filter, smooth
 from mcfo.cli.compare import compare
 from mcfo.cli.compile_cache import use_compile_cache
 from mcfo.cli.data import app as data
 from mcfo.cli.demo import demo
 from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
+from mcfo.cli.forecast import forecast
 from mcfo.cli.models import models
 from mcfo.cli.options import forget_output, messages
 from mcfo.cli.posterior import posterior

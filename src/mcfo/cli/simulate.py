@@ -4,7 +4,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import Outputs, exists, messages, refusing, status, written
+from mcfo.cli.options import exists, messages, refusing, status, written
+from mcfo.cli.outputs import Outputs
 from mcfo.errors import InputError
 
 
