@@ -6,7 +6,9 @@ import json
 import logging
 import math
 import shutil
+import sys
 import threading
+import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -28,6 +30,8 @@ from mcfo.learning.step import State
 KEEP = 3
 """The number of newest checkpoints that are preserved, besides the best."""
 _SCORE = "nll_per_step"
+_ROOM = 2**22
+"""Bytes of free space below which a disk is full: a checkpoint is written as many small files."""
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -45,6 +49,23 @@ def _orbax() -> Iterator[None]:
             yield
         finally:
             logger.setLevel(before)
+
+
+def _ignore_closed_loops() -> None:
+    """Let nothing be printed of writes that end after Orbax gave them up: their error was raised already.
+
+    Its storage hands what they say to an event loop, and to `sys.excepthook` where that loop is closed.
+    """
+    others = sys.excepthook
+    if getattr(others, "__name__", "") == "without_closed_loops":
+        return
+
+    def without_closed_loops(kind: type[BaseException], error: BaseException, trace: Any) -> None:
+        frames = traceback.extract_tb(trace)
+        if not (frames and frames[-1].name == "_check_closed"):
+            others(kind, error, trace)
+
+    sys.excepthook = without_closed_loops
 
 
 class Checkpoints:
@@ -108,9 +129,11 @@ class Checkpoints:
         except Exception as error:
             # Orbax and its storage raise errors of many types; each means that this checkpoint does not exist.
             self._failed = True
+            _ignore_closed_loops()
             raise RunError(
-                f"Cannot write the checkpoint of step {step} into {self._folder}: {_first_line(error)} Earlier ones "
-                "are complete. Free some space, or repair the folder, and resume: --resume (in Python, resume=True)."
+                f"Cannot write the checkpoint of step {step} into {self._folder}: {_reason(self._folder, error)} Earlier "
+                "ones are complete. Free some space, or repair the folder, and resume: --resume (in Python, "
+                "resume=True)."
             ) from error
 
     def restore(self, like: State) -> tuple[State, float] | None:
@@ -173,6 +196,9 @@ class Checkpoints:
                 raise
 
 
-def _first_line(error: Exception) -> str:
-    line = str(error).strip().partition("\n")[0] or type(error).__name__
+def _reason(folder: Path, error: Exception) -> str:
+    """Why a checkpoint could not be written."""
+    if folder.exists() and shutil.disk_usage(folder).free < _ROOM:
+        return "There is no room left on the disk."
+    line = str(error).strip().partition("\n")[0][:200] or type(error).__name__
     return line if line.endswith(".") else line + "."
