@@ -86,6 +86,7 @@ class Checkpoints:
             get_metric_fn=lambda metrics: metrics[_SCORE], reverse=True, n=1, keep_checkpoints_without_metrics=False
         )
         self._drop_damaged_scores()
+        _ignore_closed_loops()
         with _orbax():
             return training.Checkpointer(
                 self._folder.absolute(),
@@ -129,10 +130,9 @@ class Checkpoints:
         except Exception as error:
             # Orbax and its storage raise errors of many types; each means that this checkpoint does not exist.
             self._failed = True
-            _ignore_closed_loops()
             raise RunError(
-                f"Cannot write the checkpoint of step {step} into {self._folder}: {_reason(self._folder, error)} Earlier "
-                "ones are complete. Free some space, or repair the folder, and resume: --resume (in Python, "
+                f"Cannot write the checkpoint of step {step} into {self._folder}: {_reason(self._folder, error)} "
+                "Earlier ones are complete. Free some space, or repair the folder, and resume: --resume (in Python, "
                 "resume=True)."
             ) from error
 
