@@ -1,5 +1,6 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
+import os
 import sys
 from importlib import metadata
 from typing import Annotated
@@ -73,11 +74,22 @@ app.add_typer(data, name="data", rich_help_panel="Start")
 
 def main() -> None:
     use_compile_cache()
+    if code := _run():
+        # The message is the last word: threads of libraries that still write to a full disk print tracebacks while the
+        # interpreter ends. What they leave behind is what `kill -9` would leave, from which a run resumes.
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _run() -> int:
+    """Runs the command, and returns its exit code."""
     try:
         try:
             app()
         finally:
             sys.stdout.flush()
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
     except Exception as error:
         # What no command foresaw of the machine: its memory is full, its disk, or nobody can write to its terminal.
         message = machine_message(error)
@@ -85,4 +97,5 @@ def main() -> None:
             raise
         forget_output()
         print(f"mcfo: {message}", file=sys.stderr)
-        sys.exit(2)
+        return 2
+    return 0

@@ -6,9 +6,7 @@ import json
 import logging
 import math
 import shutil
-import sys
 import threading
-import traceback
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -51,23 +49,6 @@ def _orbax() -> Iterator[None]:
             logger.setLevel(before)
 
 
-def _ignore_closed_loops() -> None:
-    """Let nothing be printed of writes that end after Orbax gave them up: their error was raised already.
-
-    Its storage hands what they say to an event loop, and to `sys.excepthook` where that loop is closed.
-    """
-    others = sys.excepthook
-    if getattr(others, "__name__", "") == "without_closed_loops":
-        return
-
-    def without_closed_loops(kind: type[BaseException], error: BaseException, trace: Any) -> None:
-        frames = traceback.extract_tb(trace)
-        if not (frames and frames[-1].name == "_check_closed"):
-            others(kind, error, trace)
-
-    sys.excepthook = without_closed_loops
-
-
 class Checkpoints:
     """The checkpoints in a folder. Arrays are stored by name: nothing is pickled, so that loading executes no code."""
 
@@ -86,7 +67,6 @@ class Checkpoints:
             get_metric_fn=lambda metrics: metrics[_SCORE], reverse=True, n=1, keep_checkpoints_without_metrics=False
         )
         self._drop_damaged_scores()
-        _ignore_closed_loops()
         with _orbax():
             return training.Checkpointer(
                 self._folder.absolute(),
