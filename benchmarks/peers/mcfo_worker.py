@@ -12,8 +12,8 @@ from serving import COEFFICIENT, THREADS, Prepared, compile_filter, observations
 
 import mcfo
 from mcfo.gradients.rules import DEVICES
+from mcfo.learning.batch_gradients import mean_over_devices
 from mcfo.learning.devices import build_mesh
-from mcfo.learning.step import mean_over_devices
 
 if THREADS > 1:
     mcfo.use_every_core(THREADS)

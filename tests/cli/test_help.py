@@ -12,6 +12,7 @@ GROUPS = {
     "filter": ["Options", "Sampling", "Model", "Data"],
     "forecast": ["Options", "Sampling", "Output", "Model", "Data"],
     "evaluate": ["Options", "Sampling", "Model", "Data", "Output", "Forecasts, with --rolling"],
+    "posterior": ["Options", "Model", "Sampling", "Output", "Data"],
     "stream": ["Options", "Sampling", "Output", "Learning, with --learn", "Model"],
 }
 
@@ -36,6 +37,7 @@ def test_every_command_is_said_in_one_line(monkeypatch):
         "fit",
         "report",
         "evaluate",
+        "posterior",
         "filter",
         "smooth",
         "forecast",

@@ -21,7 +21,8 @@ from support.learning import FIXED, make_series, start
 from mcfo.gradients.rules import DEVICES
 from mcfo.learning.devices import build_mesh
 from mcfo.learning.parameters import Modules, split
-from mcfo.learning.step import batch_outcome, compiled, mean_over_devices
+from mcfo.learning.batch_gradients import batch_outcome, first_trajectories, mean_over_devices
+from mcfo.learning.step import compiled
 
 learned, rest = split(Modules(*start()), FIXED)
 learned = jax.tree.map(lambda array: jnp.stack([array, 1.1 * array]), learned)
@@ -37,6 +38,7 @@ objectives = {
     "aesmc": mcfo.objectives.aesmc(4),
     "nasmc": mcfo.objectives.nasmc(4),
     "rws": mcfo.objectives.rws(4),
+    "climbing": mcfo.objectives.mcfo(4, theta="score-climbing", phi="score-climbing"),
 }
 keys = jax.random.split(jax.random.key(0), 2)
 found = {}
@@ -45,8 +47,12 @@ for name in sys.argv[1:]:
         mesh = build_mesh(devices, DEVICES)
 
         def outcome(learned, places, keys):
-            found = batch_outcome(objectives[name], learned, rest, (data,), jnp.asarray(0), places, keys)
-            return ravel_pytree(mean_over_devices(found) if devices > 1 else found)[0]
+            objective, paths = objectives[name], None
+            if objective.keeps_trajectories:
+                paths = first_trajectories(objective, Modules(*start()), (data,), keys)
+            found, paths = batch_outcome(objective, learned, rest, (data,), jnp.asarray(0), places, keys, paths)
+            found = mean_over_devices(found) if devices > 1 else found
+            return ravel_pytree((found, paths))[0]
 
         program = compiled(outcome, mesh, (P(), P(None, DEVICES), P()))
         found.setdefault(name, []).append(program(learned, places, keys).tolist())
@@ -59,7 +65,7 @@ print(json.dumps(found))
     [
         pytest.param(["mcfo-smc"], marks=pytest.mark.slow),
         pytest.param(
-            ["others", "mcfo-pimh", "dreg, few for phi", "fisher", "iwae", "aesmc", "nasmc", "rws"],
+            ["others", "mcfo-pimh", "dreg, few for phi", "fisher", "iwae", "aesmc", "nasmc", "rws", "climbing"],
             marks=pytest.mark.slow,
         ),
     ],

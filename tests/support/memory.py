@@ -49,11 +49,11 @@ def exact_log_evidence(model: Remembering, values: np.ndarray) -> jax.Array:
     fillings = np.array(list(itertools.product((0.0, 1.0), repeat=len(gaps))))
     complete = np.repeat(values[None], len(fillings), axis=0)
     complete[:, gaps[:, 0], gaps[:, 1]] = fillings
-    each = jax.vmap(jax.vmap(lambda path, x: _log_joint(model, path, x), (0, None)), (None, 0))
+    each = jax.vmap(jax.vmap(lambda path, x: log_joint(model, path, x), (0, None)), (None, 0))
     return jax.nn.logsumexp(jax.jit(each)(latents, complete))
 
 
-def _log_joint(model, latents, observations):
+def log_joint(model, latents, observations):
     memory, total = model.start(None), 0.0
     for latent, observation in zip(latents, observations, strict=True):
         total = total + model.transition(memory, None).log_prob(latent)

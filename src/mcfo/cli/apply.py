@@ -1,12 +1,26 @@
 """`mcfo filter`, `mcfo smooth`, `mcfo forecast`: a learned model applied to the series in a file."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import Outputs, build_table, exists, fail, messages, read_levels, refusing, table_columns, written
+from mcfo.cli.options import (
+    Outputs,
+    build_table,
+    exists,
+    fail,
+    messages,
+    read_circular,
+    read_levels,
+    refusing,
+    status,
+    table_columns,
+    written,
+)
 from mcfo.errors import InputError, nearest
+from mcfo.files import nested
 
 _DRAWS = 100
 _ROWS = 20
@@ -41,6 +55,7 @@ def filter(  # the name of the command
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Find the states of the series in a file, each given the observations up to it.
 
@@ -48,6 +63,7 @@ def filter(  # the name of the command
     by particles otherwise.
     """
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
     _find_states("filter", source, options, Outputs(out, plot))
 
@@ -59,28 +75,33 @@ def smooth(
     plot: opt.Plot = None,
     only: opt.Only = None,
     particles: opt.AskedParticles = None,
-    method: opt.Method = None,
-    paths: Annotated[int, opt.sampling("Paths that are drawn backwards in time.", min=2, max=100_000)] = 500,
+    method: opt.SmoothingMethod = None,
+    paths: Annotated[
+        int, opt.sampling("Paths that are drawn backwards in time, or sweeps of particle Gibbs.", min=2, max=100_000)
+    ] = 500,
     quantiles: opt.Quantiles = None,
     draws: Draws = None,
     seed: opt.Seed = 0,
     run_seed: opt.RunSeed = None,
+    posterior: opt.PosteriorFile = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
     trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Find the states of the series in a file, each given the whole series, and fill the gaps.
 
     Means, quantiles, log-likelihood; exact where that is possible, by particles otherwise.
     """
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
-    _find_states("smooth", source, {**options, "paths": paths}, Outputs(out, plot))
+    _find_states("smooth", source, {**options, "paths": paths}, Outputs(out, plot), posterior)
 
 
 def forecast(
@@ -108,6 +129,7 @@ def forecast(
     steps_per_quarter: opt.StepsPerQuarter = 2,
     seed: opt.Seed = 0,
     run_seed: opt.RunSeed = None,
+    posterior: opt.PosteriorFile = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
     trust_code: opt.TrustCode = False,
@@ -115,16 +137,19 @@ def forecast(
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
     future: opt.Future = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Forecast the series in a file: means and quantiles, a figure, a piece of music that continues."""
     outputs = Outputs(out, plot, () if midi is None else (midi,))
     outputs.check("the numbers", (".csv", ".npz", ".nc"), music=True)
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     exists(run)
     with messages():
         asked = table_columns(columns, series, time)
         piece = _read_piece(data, asked, steps_per_quarter)
         applied = open_run(run, data, asked, (model, proposal), only, run_seed, table=piece, outputs=outputs)
+        applied = over_posterior(applied, posterior)
         _forecast(applied, steps, future, options, outputs, steps_per_quarter)
 
 
@@ -159,11 +184,13 @@ def open_run(
     - `table`: what was read already.
     - `outputs`: refused before the run is loaded where the series cannot be written so.
     """
-    from mcfo.data.run_columns import read_for_run
-    from mcfo.inference.datasets import named_series
-    from mcfo.learning.saved_runs import load_run
+    with status(f"Reading {data}"):
+        from mcfo.data.run_columns import read_for_run
+        from mcfo.inference.datasets import named_series
+        from mcfo.learning.saved_each import is_each, load_each
+        from mcfo.learning.saved_runs import load_run
 
-    table = read_for_run(run, data, **columns) if table is None else table
+        table = read_for_run(run, data, **columns) if table is None else table
     for name in only or []:
         if name not in table.names:
             raise InputError(f"{data} has no series {name!r}. {nearest(name, table.names)}")
@@ -178,22 +205,72 @@ def open_run(
     if outputs is not None:
         outputs.check_film(table.image)
         outputs.check_music(chosen.series_list[0].values(), str(data))
-    saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
+    if is_each(run):
+        saved = load_each(run, model=own[0], proposal=own[1])
+        learned = [index for index, name in enumerate(chosen.names) if saved.is_learned(name)]
+        absent = sorted({*range(len(chosen.names))} - {*learned})
+        if not learned:
+            raise InputError(f"The run in {run} has learned none of these series. Choose others with --only.")
+        if absent:
+            names = ", ".join(chosen.names[index] for index in absent[:5]) + (", ..." if len(absent) > 5 else "")
+            print(f"Left out, because they were not learned: {names}", file=sys.stderr)
+            chosen = chosen.choose(learned)
+        return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
+    with status(f"Loading {run}"):
+        saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
     return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
 
 
-def _find_states(task: str, source: tuple[Any, ...], options: dict[str, Any], outputs: Outputs) -> None:
+class Averaged(NamedTuple):
+    """A learned model whose parameters are drawn from a posterior; it answers as one seed of a run does."""
+
+    posterior: Any
+    seed: int
+
+    def forecast(self, data: Any, steps: int, **options: Any) -> Any:
+        """Forecast, averaged over the posterior."""
+        from mcfo.posterior.averaging import forecast_over
+
+        return forecast_over(self.posterior, data, steps, **options)
+
+    def smooth(self, data: Any, **options: Any) -> Any:
+        """Smooth, averaged over the posterior."""
+        from mcfo.posterior.averaging import smooth_over
+
+        return smooth_over(self.posterior, data, **options)
+
+
+def learned_fixed(config: dict[str, Any]) -> tuple[str, ...]:
+    """The parameters that a run did not learn."""
+    fixed = nested(config, "model", "fixed")
+    return tuple(path for path in fixed if isinstance(path, str)) if isinstance(fixed, list) else ()
+
+
+def over_posterior(applied: Applied, file: Path | None) -> Applied:
+    """The same, with draws of the parameters where a file of them was given."""
+    if file is None:
+        return applied
+    from mcfo.posterior.result import load_posterior
+
+    learned = applied.learned
+    drawn = load_posterior(file, learned.model, learned.proposal, fixed=learned_fixed(applied.saved.config))
+    return applied._replace(learned=Averaged(drawn, learned.seed))
+
+
+def _find_states(
+    task: str, source: tuple[Any, ...], options: dict[str, Any], outputs: Outputs, posterior: Path | None = None
+) -> None:
     """Filters or smooths; `source` has the arguments of `open_run`."""
     outputs.check("the numbers", (".nc", ".csv"))
     exists(source[0])
     with messages():
-        _write_states(task, open_run(*source, outputs=outputs), options, outputs)
+        applied = over_posterior(open_run(*source, outputs=outputs), posterior)
+        _write_states(task, applied, options, outputs)
 
 
 def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs: Outputs) -> None:
     import numpy as np
     from rich.console import Console
-    from rich.progress import track
 
     from mcfo.data.export import write_summaries
     from mcfo.inference.datasets import write_netcdf
@@ -205,7 +282,7 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
     with refusing(f"The model in {applied.run} cannot {task} {applied.data}"):
         dataset = getattr(applied.learned, task)(
             applied.chosen,
-            progress=lambda indices: track(indices, f"{task.capitalize()}ing", console=console, transient=True),
+            progress=lambda indices: _shown(f"{task.capitalize()}ing", indices),
             **options,
         )
     dataset.attrs |= _origin(applied)
@@ -220,6 +297,16 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
 
         with written("Figure", outputs.plot, "--plot", console):
             draw_states(outputs.plot, dataset, image)
+
+
+def _shown(what: str, indices: Sequence[int]) -> Any:
+    """Iterates over the series, and shows on a terminal how far it is."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    text = f"{what} {len(indices)} series, after some seconds of compiling"
+    return track(indices, text, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _origin(applied: Applied) -> dict[str, Any]:
@@ -245,7 +332,12 @@ def _states_table(dataset: Any, task: str) -> Any:
 
 
 def _how(dataset: Any) -> str:
-    return "by exact distributions" if "exact" in dataset.attrs else f"with {dataset.attrs['particles']} particles"
+    drawn = dataset.attrs.get("posterior_draws")
+    over = "" if drawn is None else f", averaged over {drawn} draws of the parameters"
+    if "exact" in dataset.attrs:
+        return f"by exact distributions{over}"
+    chain = "by particle Gibbs " if "method" in dataset.attrs else ""
+    return f"{chain}with {dataset.attrs['particles']} particles{over}"
 
 
 def _warn_of_loss(names: Any, finite: Any, console: Any) -> None:
@@ -273,7 +365,6 @@ def _forecast(
     import numpy as np
     import xarray
     from rich.console import Console
-    from rich.progress import track
 
     from mcfo.data.export import write_forecast_arrays, write_summaries
     from mcfo.data.piano_rolls import write_midi
@@ -290,7 +381,7 @@ def _forecast(
     longest = max(series.steps for series in chosen.series_list)
     results = []
     with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
-        for index in track(range(len(inputs)), "Forecasting", console=console, transient=True):
+        for index in _shown("Forecasting", range(len(inputs))):
             one = chosen.choose([index])._replace(series_list=[chosen.series_list[index].pad(longest)])
             result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
             # Only a NetCDF file has room for all draws; one is drawn or heard.

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcfo.cli import options as opt
-from mcfo.cli.apply import Applied, open_run
+from mcfo.cli.apply import Applied, open_run, over_posterior
 from mcfo.cli.options import (
     build_table,
     check_new_file,
@@ -13,10 +13,12 @@ from mcfo.cli.options import (
     fail,
     messages,
     refusing,
+    status,
     table_columns,
     writing,
     written,
 )
+from mcfo.errors import InputError
 from mcfo.files import nested
 
 _forecasts = opt.panel("Forecasts, with --rolling")
@@ -37,6 +39,7 @@ def evaluate(
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    posterior: opt.PosteriorFile = None,
     as_json: Annotated[bool, opt.output("Print JSON instead of a table.", "--json")] = False,
     out: Annotated[Path | None, opt.output("Write the JSON into this file; it must not exist yet.")] = None,
     horizon: Annotated[int | None, _forecasts("Steps ahead, 1 by default.", min=1, max=100_000)] = None,
@@ -66,12 +69,16 @@ def evaluate(
         fail(f"{out} exists already. Choose another file with --out.")
     exists(run)
     about_forecasts = {"--horizon": horizon, "--from": first, "--origins": origins, "--draws": draws}
-    about_forecasts |= {"--season": season, "--plot": plot}
+    about_forecasts |= {"--season": season, "--plot": plot, "--posterior": posterior}
     for flag, value in about_forecasts.items():
         if value is not None and not rolling:
             fail(f"{flag} is about forecasts. Add --rolling, or leave it out.")
     check_new_file(plot, "--plot", (".png",))
     with messages():
+        from mcfo.learning.saved_each import is_each
+
+        if not rolling and is_each(run):
+            raise InputError(f"{run} has a model for each series. Score their forecasts: add --rolling.")
         applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
         if rolling:
             sizes = {"horizon": horizon or 1, "first": first or 1, "origins": origins, "draws": draws or 1000}
@@ -80,7 +87,7 @@ def evaluate(
                 "method": method,
                 "season": season or season_of(nested(applied.saved.config, "model", "options"), applied.table),
             }
-            _score_forecasts(applied, sizes, seed, as_json, out, plot)
+            _score_forecasts(applied, sizes, seed, as_json, out, plot, posterior)
         else:
             _evaluate(applied, {"particles": particles, "method": method}, seed, as_json, out)
 
@@ -94,7 +101,7 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
 
     console, series_list, results = Console(stderr=as_json), applied.table.series_list, []
     with (
-        console.status(f"Filtering {len(series_list)} series"),
+        status(f"Filtering {len(series_list)} series, after some seconds of compiling"),
         refusing(f"The model in {applied.run} cannot filter {applied.data}"),
     ):
         for one in applied.saved.seeds:
@@ -112,24 +119,44 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
 
 
 def _score_forecasts(
-    applied: Applied, sizes: dict[str, Any], seed: int, as_json: bool, out: Path | None, plot: Path | None
+    applied: Applied,
+    sizes: dict[str, Any],
+    seed: int,
+    as_json: bool,
+    out: Path | None,
+    plot: Path | None,
+    posterior: Path | None,
 ) -> None:
-    """Scores the forecasts of every seed of a run."""
+    """Scores the forecasts of every seed of a run, or those that are averaged over a posterior."""
     import jax
     from rich.console import Console
 
     from mcfo.inference.rolling_evaluation import evaluate_rolling as compute
+    from mcfo.learning.saved_each import SavedEach
+    from mcfo.posterior.averaging import evaluate_rolling_over
 
     console, table, results = Console(stderr=as_json), applied.table, {}
+    applied = over_posterior(applied, posterior)
     with (
-        console.status(f"Forecasting {len(table.series_list)} series"),
+        status(f"Forecasting {len(table.series_list)} series, after some seconds of compiling"),
         refusing(f"The model in {applied.run} cannot forecast {applied.data}"),
     ):
-        for one in applied.saved.seeds:
-            results[one.seed] = compute(one.model, one.proposal, table.series_list, key=jax.random.key(seed), **sizes)
+        if posterior is not None:
+            own = applied.learned
+            results[own.seed] = evaluate_rolling_over(
+                own.posterior, table.series_list, key=jax.random.key(seed), **sizes
+            )
+        elif isinstance(applied.saved, SavedEach):
+            saved = applied.saved
+            results[saved.seed] = saved.evaluate_rolling(applied.chosen, key=jax.random.key(seed), **sizes)
+        else:
+            for one in applied.saved.seeds:
+                both = one.model, one.proposal
+                results[one.seed] = compute(*both, table.series_list, key=jax.random.key(seed), **sizes)
     first = next(iter(results.values()))
     about = {"horizon": sizes["horizon"], "from": sizes["first"], "origins": sizes["origins"], "seed": seed}
     about |= {"exact": first.exact, "season": sizes["season"]}
+    about |= {} if posterior is None else {"posterior": str(posterior)}
     text = _json(applied, about, list(results.items()))
     if as_json:
         print(text)

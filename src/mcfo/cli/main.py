@@ -1,12 +1,15 @@
 """The command line. Nothing heavy is imported before a command needs it, so that help comes at once."""
 
-import os
+import gc
+import inspect
+import re
 import sys
 from importlib import metadata
 from typing import Annotated
 
 import typer
 
+from mcfo import interrupts
 from mcfo.cli.apply import filter, forecast, smooth
 from mcfo.cli.compare import compare
 from mcfo.cli.compile_cache import use_compile_cache
@@ -16,6 +19,7 @@ from mcfo.cli.evaluate import evaluate
 from mcfo.cli.fit import fit
 from mcfo.cli.models import models
 from mcfo.cli.options import forget_output, messages
+from mcfo.cli.posterior import posterior
 from mcfo.cli.report import report
 from mcfo.cli.reproduce import reproduce
 from mcfo.cli.simulate import simulate
@@ -62,7 +66,7 @@ def _options(
 
 _COMMANDS = {
     "Start": (demo, models),
-    "Learn": (fit, report, evaluate, compare, sweep),
+    "Learn": (fit, report, evaluate, posterior, compare, sweep),
     "Use what was learned": (filter, smooth, forecast, simulate, stream),
     "The paper": (reproduce,),
 }
@@ -70,26 +74,26 @@ for panel, commands in _COMMANDS.items():
     for command in commands:
         app.command(rich_help_panel=panel)(command)
 app.add_typer(data, name="data", rich_help_panel="Start")
+for command in (*app.registered_commands, *data.registered_commands):
+    # Paragraphs are wrapped to the terminal, and not where the source has them.
+    command.help = re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command.callback) or "")
 
 
 def main() -> None:
+    """Run the command of this process, and end it."""
+    interrupts.take_over()
+    # Importing JAX and tracing make many objects that live on: with Python's thresholds, looking through them again and
+    # again takes an eighth of a short command.
+    gc.set_threshold(100_000, 50, 50)
     use_compile_cache()
-    if code := _run():
-        # The message is the last word: threads of libraries that still write to a full disk print tracebacks while the
-        # interpreter ends. What they leave behind is what `kill -9` would leave, from which a run resumes.
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _run() -> int:
-    """Runs the command, and returns its exit code."""
+    code = 1
     try:
         try:
             app()
         finally:
             sys.stdout.flush()
     except SystemExit as end:
-        return end.code if isinstance(end.code, int) else int(end.code is not None)
+        code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except Exception as error:
         # What no command foresaw of the machine: its memory is full, its disk, or nobody can write to its terminal.
         message = machine_message(error)
@@ -97,5 +101,5 @@ def _run() -> int:
             raise
         forget_output()
         print(f"mcfo: {message}", file=sys.stderr)
-        return 2
-    return 0
+        code = 2
+    interrupts.leave(code)

@@ -1,5 +1,6 @@
 """What the commands share: options, how a command ends, what it refuses, the files it writes."""
 
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
+from mcfo import interrupts
 from mcfo.errors import InputError, RunError, for_the_command_line, machine_message, nearest, printable
 
 if TYPE_CHECKING:
@@ -67,6 +69,12 @@ Method = Annotated[
     str | None,
     sampling("exact or particles; by default exact where that is possible.", "--method", metavar="METHOD"),
 ]
+SmoothingMethod = Annotated[
+    str | None,
+    sampling(
+        "exact, particles or particle-gibbs; by default exact where that is possible.", "--method", metavar="METHOD"
+    ),
+]
 Quantiles = Annotated[
     str | None,
     sampling(
@@ -75,7 +83,19 @@ Quantiles = Annotated[
         metavar="0.05,0.5,0.95",
     ),
 ]
+Circular = Annotated[
+    list[str] | None,
+    data(
+        "A column or a state that is an angle, in radians, or with its period, heading=360; repeat it for several.",
+        "--circular",
+        metavar="NAME",
+    ),
+]
 Future = Annotated[Path | None, data("A table of the coming inputs, one row for each step, if the model reads inputs.")]
+PosteriorFile = Annotated[
+    Path | None,
+    model("Average over the draws of the parameters in this file, the draws.nc of mcfo posterior.", "--posterior"),
+]
 StepsPerQuarter = Annotated[int, output("Steps of a quarter note: 2 for eighths.", min=1, max=48)]
 Force = Annotated[bool, output("Write into the folder even if it exists.", "--force")]
 
@@ -89,10 +109,13 @@ def fail(message: str) -> NoReturn:
 @contextmanager
 def messages() -> Iterator[None]:
     """Errors of the user and of the machine end with their message alone, in the words of the command line; those in
-    the user's own file with its line."""
+    the user's own file with its line. Ctrl-C ends with what there is."""
     try:
         with for_the_command_line():
             yield
+    except KeyboardInterrupt:
+        print(f"\nmcfo: Interrupted. {interrupts.outcome()}", file=sys.stderr)
+        raise typer.Exit(interrupts.EXIT_CODE) from None
     except (InputError, RunError) as error:
         fail(str(_blamed(error) or error))
     except Exception as error:
@@ -153,6 +176,18 @@ def read_levels(text: str | None) -> dict[str, tuple[float, ...]]:
     return {"levels": levels}
 
 
+def read_circular(names: list[str] | None) -> dict[str, dict[str, float]]:
+    """The keyword `circular`: the period of each angle."""
+    periods = {}
+    for text in names or ():
+        name, sign, period = text.partition("=")
+        try:
+            periods[name] = float(period) if sign else math.tau
+        except ValueError:
+            fail(f"--circular {text!r} is neither the name of an angle nor name=period. Write heading or heading=360.")
+    return {"circular": periods}
+
+
 def check_known(name: str, known: Iterable[str], what: str) -> None:
     """Refuses an unknown name, with the nearest."""
     if name not in known:
@@ -189,10 +224,26 @@ def check_out(out: Path, force: bool) -> None:
 
 
 @contextmanager
-def writing(path: Path, flag: str) -> Iterator[None]:
-    """An error of the machine while a file is written ends with one message."""
-    try:
+def status(text: str) -> Iterator[None]:
+    """Says what is done and how long it has taken, on a terminal; in a pipe nothing."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    # Standard output may be read by a program.
+    console = Console(stderr=True)
+    options = {"transient": True, "redirect_stdout": sys.stdout.isatty(), "disable": not console.is_terminal}
+    with Progress(*columns, console=console, **options) as progress:
+        progress.add_task(text, total=None)
         yield
+
+
+@contextmanager
+def writing(path: Path, flag: str) -> Iterator[None]:
+    """An error of the machine while a file is written ends with one message, and Ctrl-C waits for its end."""
+    try:
+        with interrupts.deferred():
+            yield
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}. Choose another file with {flag}.") from error
 
@@ -202,6 +253,8 @@ def written(what: str, path: Path, flag: str, console: "Console") -> Iterator[No
     """Says where a file is once it is written."""
     with writing(path, flag):
         yield
+        before = interrupts.outcome()
+        interrupts.set_outcome(f"{before[:-1]}, {path}." if before.startswith("Complete: ") else f"Complete: {path}.")
     console.print(f"{what}: {path}", highlight=False, soft_wrap=True, markup=False)
 
 

@@ -6,8 +6,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from mcfo import interrupts
 from mcfo.cli import options as opt
-from mcfo.cli.options import exists, fail, forget_output, messages, read_levels, refusing, writing
+from mcfo.cli.options import exists, fail, forget_output, messages, read_levels, refusing, status, writing
 from mcfo.errors import InputError, RunError
 
 _learning = opt.panel("Learning, with --learn")
@@ -32,7 +33,13 @@ def stream(
     every: Annotated[int | None, opt.output("Number of steps after which the state is saved too.", min=1)] = None,
     learning_rate: Annotated[float, _learning("Learning rate.", min=1e-12, max=1e3)] = 1e-3,
     optimizer: Annotated[str, _learning("An optimizer of optax, by name.")] = "adam",
-    theta: Annotated[str, _learning("The gradient rule for the model.")] = "filter-score",
+    theta: Annotated[
+        str | None,
+        _learning(
+            "The gradient rule for the model: fisher-lag-20, another lag, or filter-score.",
+            show_default="fisher-lag-20, filter-score for networks",
+        ),
+    ] = None,
     phi: Annotated[str, _learning("The gradient rule for the proposal.")] = "dreg",
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
@@ -79,7 +86,8 @@ def _open(
     from mcfo.learning.parameters import Modules, digest
     from mcfo.learning.saved_runs import load_run
 
-    saved = load_run(run, model=own[0], proposal=own[1])
+    with status(f"Loading {run}"):
+        saved = load_run(run, model=own[0], proposal=own[1])
     learned = saved.choose(run_seed)
     if saved.inputs.calendar is not None:
         raise InputError(f"The model in {run} reads the calendar, but a stream has no dates. Use mcfo forecast.")
@@ -123,7 +131,7 @@ class _Stream:
         self.state, self.saved, self.about = state, saved, about
         self.columns, self.inputs = saved.columns, saved.inputs
         self.path, self.every, self.skip_bad = path, every, skip_bad
-        self.waiting = self.stopped = False
+        self.waiting = self.stopped = self.interrupted = False
 
     def run(self) -> None:
         from mcfo import online
@@ -132,7 +140,16 @@ class _Stream:
             self.state = online.restore(self.path, self.state, about=self.about)
             print(f"mcfo: resumes after step {int(self.state.time)}, from {self.path}", file=sys.stderr, flush=True)
         # Compiled before the first line comes, so that all are answered at the same rate.
-        online.step(self.state, None, inputs=[1.0] * self.inputs.size or None)
+        with status("Compiling"):
+            online.step(self.state, None, inputs=[1.0] * self.inputs.size or None)
+        if self.path is not None:
+            interrupts.set_outcome(f"The state is in {self.path}; the same command resumes.")
+        with interrupts.deferred():
+            self._run_until_stopped()
+            if self.interrupted:
+                raise interrupts.Interrupted
+
+    def _run_until_stopped(self) -> None:
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._answer_all()
@@ -150,9 +167,10 @@ class _Stream:
             for number, handler in before.items():
                 signal.signal(number, handler)
             self._save()
+            self._count()
 
     def _stop(self, number: int, frame: Any) -> None:
-        self.stopped = True
+        self.stopped, self.interrupted = True, number == signal.SIGINT
         if self.waiting:
             raise _Stopped
 
@@ -188,13 +206,23 @@ class _Stream:
                 raise InputError(f"Line {number} of the stream: {error} Correct it, or add --skip-bad.") from error
             print(json.dumps({"line": number, "error": str(error)}), flush=True)
             return
-        step, mean, quantiles, ess, log_predictive = jax.device_get(
-            (later.time, output.mean, output.quantiles, output.ess, output.log_predictive)
-        )
-        print(write_answer(int(step), mean, quantiles, later.levels, ess, log_predictive), flush=True)
+        step, answer = jax.device_get((later.time, output))
+        numbers = answer.mean, answer.quantiles, later.levels, answer.ess, answer.log_predictive
+        print(write_answer(int(step), *numbers, refused=bool(answer.refused)), flush=True)
         self.state = later
         if self.every is not None and int(step) % self.every == 0:
             self._save()
+
+    def _count(self) -> None:
+        """Say what was not learned from."""
+        if refused := int(self.state.refused):
+            print(
+                f"mcfo: {refused} of {int(self.state.time)} observations were refused: with them the filter collapses, "
+                "so they were taken as missing.",
+                file=sys.stderr,
+            )
+        if skipped := int(self.state.skipped):
+            print(f"mcfo: {skipped} updates were not finite and were skipped.", file=sys.stderr)
 
     def _save(self) -> None:
         from mcfo import online

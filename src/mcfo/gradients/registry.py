@@ -6,12 +6,23 @@ from collections.abc import Callable
 
 from mcfo.errors import nearest
 from mcfo.gradients.rules import DReG, Pathwise, Reparameterized, Rule, Side, StickingTheLanding
-from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
+from mcfo.gradients.score import (
+    FilterScore,
+    Fisher,
+    InclusiveKL,
+    PathKL,
+    ProposalClimbing,
+    ResamplingScore,
+    ScoreClimbing,
+    UnbiasedScore,
+)
 
 RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
     "theta": {
         "filter-score": FilterScore,
         "fisher": Fisher,
+        "score-climbing": ScoreClimbing,
+        "unbiased": UnbiasedScore,
         "pathwise": Pathwise,
         "resampling-score": ResamplingScore,
     },
@@ -21,6 +32,7 @@ RULES: dict[Side, dict[str, Callable[[], Rule]]] = {
         "sticking-the-landing": StickingTheLanding,
         "inclusive-kl": InclusiveKL,
         "path-kl": PathKL,
+        "score-climbing": ProposalClimbing,
         "pathwise": Pathwise,
         "resampling-score": ResamplingScore,
     },
@@ -35,8 +47,10 @@ _NUMBERED: dict[Side, dict[str, Callable[[int], Rule]]] = {
 
 
 def rule_by_name(name: str | Rule, side: Side) -> Rule:
-    """A rule for theta or phi from its name; `fisher-lag-10` is Fisher(lag=10), `path-kl-lag-3` PathKL(lag=3),
-    `filter-score-draws-4` FilterScore(draws=4). A rule passes as it is."""
+    """Return the rule for theta or phi of this name; a rule is returned unchanged.
+
+    `fisher-lag-10` is Fisher(lag=10), `path-kl-lag-3` PathKL(lag=3), `filter-score-draws-4` FilterScore(draws=4).
+    """
     if isinstance(name, Rule):
         return name
     for prefix, make in _NUMBERED[side].items():

@@ -13,6 +13,9 @@ from mcfo.inference.predictive_checks import predictive_checks as predictive_che
 from mcfo.inference.rolling_evaluation import RollingEvaluation as RollingEvaluation
 from mcfo.inference.rolling_evaluation import evaluate_rolling as evaluate_rolling
 from mcfo.inference.smoothing import Smoothed as Smoothed
+from mcfo.inference.smoothing import gibbs_series as gibbs_series
 from mcfo.inference.smoothing import smooth as smooth
 from mcfo.inference.smoothing import smooth_series as smooth_series
 from mcfo.inference.structural_components import components as components
+from mcfo.inference.unbiased_smoothing import UnbiasedSmoothing as UnbiasedSmoothing
+from mcfo.inference.unbiased_smoothing import unbiased_smoothing as unbiased_smoothing

@@ -284,7 +284,7 @@ def write_netcdf(path: Path, dataset: xarray.Dataset) -> None:
     [`arviz_groups`][], where `arviz.from_netcdf` finds them.
     """
     summaries = dataset.drop_vars(["latent_draws", "observation_draws", "particle"], errors="ignore")
-    with _beside(path) as part:
+    with written_beside(path) as part:
         summaries.to_netcdf(part, engine=ENGINE, encoding=_compressed(summaries))
         for name, group in arviz_groups(dataset).items():
             group.to_netcdf(part, group=name, mode="a", engine=ENGINE, encoding=_compressed(group))
@@ -295,7 +295,7 @@ def _compressed(dataset: xarray.Dataset) -> dict[Any, dict[str, Any]]:
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
+def written_beside(path: Path) -> Iterator[Path]:
     """Yield a temporary file that replaces `path` once it is complete."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:

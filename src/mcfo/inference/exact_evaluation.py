@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -47,7 +48,9 @@ def exact_evaluation(model: Model, buckets: Buckets) -> Evaluation:
     )
 
 
-def exact_rolling(model: Model, series: Series, origins: np.ndarray, horizon: int) -> Rolling:
+def exact_rolling(
+    model: Model, series: Series, origins: np.ndarray, horizon: int, levels: Sequence[float] = LEVELS
+) -> Rolling:
     """Return the scored forecasts of one series, as [`rolling`][mcfo.inference.scoring.rolling] does, exactly.
 
     What a diffuse start is found from has no forecast, and no score.
@@ -67,5 +70,5 @@ def exact_rolling(model: Model, series: Series, origins: np.ndarray, horizon: in
         crps=np.where(asked, laws.crps(targets), np.nan),
         pit=np.where(asked, laws.below(targets), np.nan),
         mean=np.where(asked, laws.means(), np.nan),
-        quantiles=np.where(asked[..., None], laws.quantiles(LEVELS), np.nan),
+        quantiles=np.where(asked[..., None], laws.quantiles(levels), np.nan),
     )

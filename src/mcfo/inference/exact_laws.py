@@ -35,16 +35,18 @@ from mcfo.types import Key
 METHODS = ("exact", "particles")
 
 
-def uses_exact_laws(model: Model, method: str | None, particles: int | None) -> bool:
+def uses_exact_laws(model: Model, method: str | None, particles: int | None, *others: str) -> bool:
     """Whether exact distributions answer: where they are known, unless particles are asked for.
 
     **Arguments:**
 
     - `method`: "exact", "particles", or None, which means exact where that is possible and no number of particles is
       given.
+    - `others`: further methods by particles.
     """
-    if method not in (None, *METHODS):
-        raise InputError(f"There is no method {method!r}. {nearest(str(method), METHODS)}")
+    methods = *METHODS, *others
+    if method not in (None, *methods):
+        raise InputError(f"There is no method {method!r}. {nearest(str(method), methods)}")
     known = is_linear_gaussian(model) or is_finite(model)
     if method == "exact" and not known:
         raise InputError(

@@ -9,29 +9,33 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Shaped
+from jaxtyping import Array, Float, Shaped
 
+from mcfo.inference.angles import NO_ANGLES, Angles, Circular, answers_exactly, find_angles, wrapped
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
-from mcfo.inference.exact_laws import smooth_arrays, uses_exact_laws
+from mcfo.inference.exact_laws import smooth_arrays
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.missing import fill, impute
 from mcfo.models.base import MarkovModel, Model, emission_mean
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.compatibility import check_arguments, check_series
+from mcfo.smc.conditional import ConditionalSMC
 from mcfo.smc.filter import SMC
 from mcfo.smc.noise import step_key
 from mcfo.smc.resampling import draw_indices
-from mcfo.smc.smoothing import backward_simulation
+from mcfo.smc.smoothing import ancestral_paths, backward_simulation
 from mcfo.smc.step import Outcome
 from mcfo.smc.step_scan import frames, join_first, split_first, step_scan
 from mcfo.smc.trace import Record, State
+from mcfo.smc.trajectory import Trajectory
 from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, Memory
 
 if TYPE_CHECKING:
     import xarray
 
+GIBBS = "particle-gibbs"
 _TAG = 0x66696C6C
 """Separates the random numbers of observations from those of filter and smoother."""
 
@@ -60,6 +64,7 @@ def smooth_series(
     paths: int = 500,
     levels: Any = LEVELS,
     draws: int = 0,
+    angles: Angles = NO_ANGLES,
 ) -> Smoothed:
     """Smooth one series: filter it, then draw paths backwards.
 
@@ -71,6 +76,7 @@ def smooth_series(
     - `paths`: the number of paths that are drawn.
     - `levels`: the levels of the quantiles.
     - `draws`: the number of paths that are returned, at most `paths`.
+    - `angles`: what is summarized by circular means.
     """
     check_arguments(model, proposal, key)
     check_series(series)
@@ -83,7 +89,7 @@ def smooth_series(
         drawn = _of_markov(chosen, model, proposal, series, paths, key)
     else:
         drawn = _of_memory(chosen, model, proposal, series, paths, key)
-    return _summarized(drawn, jnp.asarray(check_levels(levels), float), draws)
+    return _summarized(drawn, jnp.asarray(check_levels(levels), float), draws, angles)
 
 
 class _Paths(NamedTuple):
@@ -98,20 +104,21 @@ class _Paths(NamedTuple):
 
 
 @eqx.filter_jit
-def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> Smoothed:
+def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int, angles: Angles) -> Smoothed:
     count = paths.latents.shape[1]
     even = uniform_log_weights(count, levels.dtype)
 
-    def summary(values: Array, means: Array | None) -> Summary:
-        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
+    def summary(values: Array, means: Array | None, chosen: Any) -> Summary:
+        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1], chosen), (values, means))
 
     saved = None
     if draws:
         # The paths are independent, so that the first ones are as good as any.
         saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
-    components = None if paths.components is None else summary(paths.components, None)
-    observed = summary(paths.observations, paths.means)
-    return Smoothed(summary(paths.latents, None), observed, paths.record, saved, components)
+    components = None if paths.components is None else summary(paths.components, None, ())
+    latent = summary(paths.latents, None, angles.latents)
+    observed = summary(paths.observations, paths.means, angles.observations)
+    return Smoothed(latent, observed, paths.record, saved, components)
 
 
 def _summaries(model: Model, latents: Shaped[Array, "steps paths *latent"]) -> Float[Array, "steps paths latent"]:
@@ -177,14 +184,79 @@ def _of_memory(sampler: SMC, model: Model, proposal: Proposal, series: Series, p
 
     state, (saved, ancestors, record) = step_scan(sampler, model, proposal, series, visit, key=key)
 
-    def step_back(indices: Int[Array, " paths"], now: Any) -> tuple[Int[Array, " paths"], Any]:
-        values, ancestors = now
-        return ancestors[indices], jax.tree.map(lambda array: array[indices], values)
-
     of_last = jax.random.fold_in(jax.random.fold_in(key, series.series_id), _TAG)
     last = draw_indices(state.log_weights, paths, key=of_last)
-    latents, observations, means, components = jax.lax.scan(step_back, last, (saved, ancestors), reverse=True)[1]
+    latents, observations, means, components = ancestral_paths(saved, ancestors, last)
     return _Paths(_summaries(model, latents), observations, means, record, components)
+
+
+def gibbs_series(
+    model: Model,
+    proposal: Proposal,
+    series: Series,
+    *,
+    key: Key,
+    sampler: ConditionalSMC | None = None,
+    paths: int = 500,
+    burn_in: int = 50,
+    levels: Any = LEVELS,
+    draws: int = 0,
+    angles: Angles = NO_ANGLES,
+) -> Smoothed:
+    """Smooth one series by particle Gibbs: a chain of conditional SMC, one path for each sweep.
+
+    Its stationary distribution is the exact one for every K, also of models that are not Markov, whose ancestor
+    sampling takes O(K T²) a sweep; neighboring paths are correlated. The record is that of the filter that found the
+    first path.
+
+    **Arguments:**
+
+    - `sampler`: by default with 50 particles.
+    - `paths`: the number of sweeps after the `burn_in`.
+    - `levels`, `draws`, `angles`: as in `smooth_series`.
+    """
+    check_arguments(model, proposal, key)
+    check_series(series)
+    if paths < 1 or burn_in < 0 or not 0 <= draws <= paths:
+        raise ValueError(
+            f"At least one path is drawn after the burn-in, and at most all are returned; but got {paths} paths, a "
+            f"burn-in of {burn_in} and {draws} draws."
+        )
+    drawn = _of_chain(sampler or ConditionalSMC(50), model, proposal, series, paths, burn_in, key)
+    return _summarized(drawn, jnp.asarray(check_levels(levels), float), draws, angles)
+
+
+@eqx.filter_jit
+def _of_chain(
+    sampler: ConditionalSMC, model: Model, proposal: Proposal, series: Series, paths: int, burn_in: int, key: Key
+) -> _Paths:
+    found, trace = sampler.trajectories(model, proposal, series, paths, burn_in=burn_in, key=key)
+    # In random order, so that a few of them are from the whole chain.
+    order = jax.random.permutation(jax.random.fold_in(key, _TAG), paths)
+    own = jax.tree.map(lambda array: jnp.swapaxes(array[order], 0, 1), found)
+    first, rest = split_first((own, frames(proposal, series)))
+
+    def observe(memory: Memory, now: Any, *, first: bool) -> tuple[Memory, Any]:
+        path, frame = now
+
+        def one(memory: Memory, path: Trajectory, sample: Key, imputation: Key) -> tuple[Memory, Any]:
+            another, mean = _seen(model, memory, path.latents, frame, sample, imputation)
+            read = frame.observation
+            if path.observations is not None:
+                # What was imputed belongs to the path.
+                read, another = path.observations, jnp.where(frame.observed, another, path.observations)
+            later = model.advance_with(memory, path.latents, read, frame.observed, frame.inputs)
+            names = model.component_names
+            values = model.component_values(memory, path.latents, frame.inputs) if names else None
+            return later, (another, mean, values)
+
+        in_axes = (None if first else 0, 0, 0, 0)
+        return jax.vmap(one, in_axes=in_axes)(memory, path, *_keys(key, frame, paths))
+
+    memory, one = observe(model.start(first[1].inputs), first, first=True)
+    _, others = jax.lax.scan(lambda memory, now: observe(memory, now, first=False), memory, rest)
+    observations, means, components = join_first(one, others)
+    return _Paths(_summaries(model, own.latents), observations, means, trace.record, components)
 
 
 def smooth(
@@ -198,6 +270,7 @@ def smooth(
     draws: int = 0,
     seed: int = 0,
     method: str | None = None,
+    circular: Circular = (),
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Compute p(z_t | x_1:T) for every step of every series, and the predictive distribution of x_t.
@@ -210,38 +283,38 @@ def smooth(
     - `particles`: the number of particles; those of all steps are stored.
     - `paths`: the number of paths that are drawn backwards, where there is no exact answer.
     - `draws`: the number of paths beside the summaries, for ArviZ.
-    - `data`, `levels`, `seed`, `method`: as in `filter`.
+    - `method`: as in `filter`; or "particle-gibbs", a chain of conditional SMC whose distribution is exact for every
+      number of particles, 50 by default (`gibbs_series`).
+    - `data`, `levels`, `seed`, `circular`: as in `filter`.
     """
-    levels, key = check_levels(levels), jax.random.key(seed)
-    exact = uses_exact_laws(model, method, particles)
+    levels, key, named = check_levels(levels), jax.random.key(seed), named_series(data)
+    angles = find_angles(model, named.series_list, named.columns, circular)
+    about: dict[str, Any] = {"seed": seed, **angles.attributes()}
+    exact = answers_exactly(model, method, particles, angles, GIBBS)
     names: dict[str, Any] = {"latent_names": model.state_names if exact else model.latent_names}
     names["component_names"] = model.component_names
     if exact:
         return dataset_of(
             "smooth",
-            named_series(data),
-            lambda series: smooth_arrays(model, series, levels, draws, key=key),
+            named,
+            lambda series: wrapped(smooth_arrays(model, series, levels, draws, key=key), angles, levels),
             levels,
-            {"exact": 1, "seed": seed},
+            {"exact": 1, **about},
             progress,
             **names,
         )
-    particles = particles or 1000
+    gibbs = method == GIBBS
+    particles = particles or (50 if gibbs else 1000)
 
     def one(series: Series) -> dict[str, Any]:
-        result = smooth_series(
-            model,
-            proposal,
-            series,
-            key=key,
-            sampler=SMC(particles),
-            paths=paths,
-            levels=levels,
-            draws=draws,
-        )
+        options = {"key": key, "paths": paths, "levels": levels, "draws": draws, "angles": angles}
+        if gibbs:
+            result = gibbs_series(model, proposal, series, sampler=ConditionalSMC(particles), **options)
+        else:
+            result = smooth_series(model, proposal, series, sampler=SMC(particles), **options)
         filled = np.where(np.asarray(series.mask()), series.observations, result.observed.mean)
         arrays = state_arrays(result.latent, result.observed, result.record, result.draws, result.components)
         return {**arrays, "filled": filled}
 
-    about = {"particles": particles, "paths": paths, "seed": seed}
-    return dataset_of("smooth", named_series(data), one, levels, about, progress, **names)
+    about = {"particles": particles, "paths": paths, **about} | ({"method": GIBBS} if gibbs else {})
+    return dataset_of("smooth", named, one, levels, about, progress, **names)

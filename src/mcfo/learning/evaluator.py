@@ -26,11 +26,12 @@ from mcfo.inference.evaluation import (
 )
 from mcfo.inference.evaluation_results import Evaluation
 from mcfo.inference.exact_evaluation import exact_evaluation
+from mcfo.learning.batch_gradients import map_over_seeds
 from mcfo.learning.devices import build_mesh, replicate_on
 from mcfo.learning.parameters import Modules
 from mcfo.learning.settings import Settings
 from mcfo.learning.standardization import Standardized
-from mcfo.learning.step import compiled, map_over_seeds
+from mcfo.learning.step import compiled
 from mcfo.models.base import Model
 
 _EVALUATION_TAG = 0x6576616C

@@ -11,17 +11,19 @@ from typing import Any
 import jax
 import numpy as np
 
-from mcfo import exact
+from mcfo import exact, interrupts
 from mcfo.data.batching import as_buckets, count_observed_steps
 from mcfo.errors import InputError
 from mcfo.inference.exact_evaluation import exact_evaluation
 from mcfo.learning import maximum_likelihood as search
+from mcfo.learning.coordinates import Coordinates
 from mcfo.learning.parameters import Modules, finite_or_none, split
+from mcfo.learning.priors import Priors
 from mcfo.learning.progress import Listener
 from mcfo.learning.results import Convergence, Fitted, SeedFit, results_data
 from mcfo.learning.run_folder import RunFolder, build_config
 from mcfo.learning.settings import Settings
-from mcfo.learning.standardization import coordinate_units, standardize
+from mcfo.learning.standardization import as_given, coordinate_units, standardize
 from mcfo.models.base import Model
 from mcfo.precision import in_float64, settled, widened
 from mcfo.series import Series
@@ -61,8 +63,15 @@ class ExactRun:
         learned, rest = split(standard, settings.fixed)
         if not jax.tree.leaves(learned.model):
             raise InputError("Nothing is left to learn: every parameter of the model is fixed. Fix fewer of them.")
-        units = coordinate_units(learned.model, self._standard)
-        self._problem = search.Problem.build(learned.model, rest.model, self._standard.data, units)
+        units, priors = coordinate_units(learned.model, self._standard), None
+        if settings.priors:
+            # A prior is about parameters in the unit of the data, so that the search is too, in steps of the others.
+            priors = Priors.build(settings.priors, Coordinates.build(self.modules.model, settings.fixed))
+            if self._standard.units is not None:
+                units = units * self._standard.steps(learned.model)
+                self._standard = as_given(self.data, self.modules)
+                learned, rest = split(self.modules, settings.fixed)
+        self._problem = search.Problem.build(learned.model, rest.model, self._standard.data, units, priors)
         self._values = self._problem.values
         self._steps = sum(map(count_observed_steps, self.data))
         self._series = sum(len(batch.observations) for batch in self.data)
@@ -89,6 +98,8 @@ class ExactRun:
             listener.update(new[-len(seeds) :])
             if folder is not None:
                 folder.log(new)
+            interrupts.check()
+        listener.stage("evaluating")
         assert progress is not None
         found = [self._best(progress.search, index) for index in range(len(seeds))]
         return self._fitted(found, lines, total, began)
@@ -155,6 +166,7 @@ class ExactRun:
             selected="maximum",
             evaluated_on="data" if self.validation is None else "validation",
             stopped="converged" if ended else "finished",
+            buckets=self.data,
         )
 
 
@@ -180,7 +192,7 @@ def fit_exactly(
     try:
         if folder is not None:
             folder.restart()
-        with listener:
+        with listener, interrupts.deferred():
             fitted = run.run(listener, folder)
         if folder is not None:
             arrays = fitted.arrays()

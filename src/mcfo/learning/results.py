@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -12,11 +13,15 @@ import numpy as np
 from mcfo.errors import InputError
 from mcfo.inference.datasets import NamedSeries
 from mcfo.inference.evaluation import Evaluation
+from mcfo.learning.coordinates import Coordinates
 from mcfo.learning.fitted_model import FittedModel
 from mcfo.learning.looks import Look, clear_loss, last_gain
 from mcfo.learning.parameters import Modules, named_arrays
+from mcfo.learning.priors import Priors
 from mcfo.learning.readable import finite_lists, readable_arrays, readable_fixed
 from mcfo.learning.settings import Settings
+from mcfo.learning.standard_errors import ParameterRow, Uncertainty
+from mcfo.learning.uncertainty import model_uncertainty
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 
@@ -81,6 +86,8 @@ class Fitted(FittedModel, Generic[_Model, _Proposal]):
         fitted.predict(12)  # a data frame that continues the dates
         fitted.plot_components()
 
+    `rule` is the gradient rule by which the model was learned, None for an exact likelihood.
+
     `data` has the series that it learned from, with their names and times; `name` says what the model is.
 
     `stopped` says why it ended: "converged" (nothing improved), "early" (nothing improved on the validation data within
@@ -97,6 +104,33 @@ class Fitted(FittedModel, Generic[_Model, _Proposal]):
     stopped: str
     data: NamedSeries | None = None
     name: str = ""
+    rule: str | None = None
+    buckets: Any = field(default=None, repr=False, compare=False)
+
+    @cached_property
+    def uncertainties(self) -> tuple[Uncertainty | None, ...]:
+        """Standard errors and intervals for each seed, computed when they are first asked for; None for networks."""
+        wanted, first = self.settings.priors, self.seeds[0].model
+        priors = Priors.build(wanted, Coordinates.build(first, self.settings.fixed)) if wanted else None
+        return tuple(
+            model_uncertainty(
+                one.model,
+                one.proposal,
+                self.buckets,
+                fixed=self.settings.fixed,
+                rule=self.rule,
+                at_bounds=() if one.convergence is None else one.convergence.at_bounds,
+                priors=priors,
+                seed=one.seed,
+            )
+            for one in self.seeds
+        )
+
+    @property
+    def uncertainty(self) -> Uncertainty | None:
+        """The standard errors and intervals of the best seed."""
+        best = self.best
+        return next(own for one, own in zip(self.seeds, self.uncertainties, strict=True) if one is best)
 
     @property
     def best(self) -> SeedFit[_Model, _Proposal]:
@@ -179,8 +213,26 @@ class Fitted(FittedModel, Generic[_Model, _Proposal]):
         return {name: np.stack([np.asarray(arrays[name]) for arrays in each]) for name in each[0]}
 
 
+def parameter_table(fitted: Fitted) -> list[ParameterRow]:
+    """Return the learned parameters of the model with the best seed, as people mean them: estimate, standard error and
+    95 % interval. A parameter that the data do not determine has None; long arrays of networks are left out."""
+    if fitted.uncertainty is not None:
+        return list(fitted.uncertainty.rows)
+    fixed = set(readable_fixed(Modules(fitted.model, fitted.proposal), fitted.settings.fixed))
+    return [
+        ParameterRow(
+            name + (f"[{', '.join(map(str, index))}]" if array.size > 1 else ""), float(array[index]), None, None, None
+        )
+        for name, array in readable_arrays(fitted.model).items()
+        if f"model.{name}" not in fixed and array.size <= _LISTED
+        for index in np.ndindex(np.shape(array))
+    ]
+
+
 def results_data(fitted: Fitted) -> dict[str, Any]:
-    """Return what results.json holds."""
+    """Return what results.json holds, with standard errors where they are exact; those by particles take as long as
+    many filters, and `mcfo fit` adds them with its other checks."""
+    uncertainties = fitted.uncertainties if fitted.exact else (None,) * len(fitted.seeds)
     return {
         "stopped": fitted.stopped,
         "reason": fitted.reason,
@@ -197,6 +249,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                 "best_step": one.best_step,
                 "evaluation": one.evaluation.as_data(),
                 **({} if one.convergence is None else {"convergence": one.convergence.as_data()}),
+                **({} if uncertainty is None else {"uncertainty": uncertainty.as_data()}),
                 **({"looks": [look.as_data() for look in one.looks]} if one.looks else {}),
                 "parameters": {
                     name: np.asarray(array).tolist()
@@ -209,7 +262,7 @@ def results_data(fitted: Fitted) -> dict[str, Any]:
                     if array.size <= _LISTED
                 },
             }
-            for one in fitted.seeds
+            for one, uncertainty in zip(fitted.seeds, uncertainties, strict=True)
         ],
         "warnings": fitted.warnings,
     }

@@ -52,7 +52,7 @@ class RunFolder:
             )
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = _lock(path / ".lock")
+            self._lock = lock(path / ".lock")
             self.write_json("config.json", self.config)
             self._metrics = (path / "metrics.jsonl").open("ab", buffering=0)
         except OSError as error:
@@ -175,7 +175,7 @@ def _is_remnant(path: Path) -> bool:
     return path.name == ".lock" or (path.name.startswith(".") and path.name.endswith(".part"))
 
 
-def _lock(path: Path) -> IO[bytes]:
+def lock(path: Path) -> IO[bytes]:
     """Take a lock that is released when the process ends: two runs in one folder would overwrite each other."""
     file = path.open("ab")
     try:
@@ -183,7 +183,7 @@ def _lock(path: Path) -> IO[bytes]:
     except BlockingIOError as error:
         file.close()
         raise InputError(
-            f"Another process is learning in {path.parent}. Wait for it, or choose another folder."
+            f"Another process is at work in {path.parent}. Wait for it, or choose another folder."
         ) from error
     return file
 
@@ -253,11 +253,11 @@ def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
 
     **Arguments:**
 
-    - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
-      (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of images),
-      "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
-      "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever its date),
-      "command".
+    - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "rules" of the user's own, "data" and
+      "validation" (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of
+      images), "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step
+      before), "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever
+      its date), "command".
     """
     modules = trainer.modules
     return {
@@ -280,7 +280,7 @@ def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
             "start": digest(modules.proposal),
             "fields": describe(modules.proposal, values=False),
         },
-        "objective": trainer.objective_data(),
+        "objective": trainer.objective_data() | ({"rules": about["rules"]} if about.get("rules") else {}),
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in _OF_DATA if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -52,6 +52,23 @@ class Standardized(NamedTuple):
         return jax.tree.map(
             lambda old, new: new if old is None else old, self.fixed, back, is_leaf=lambda leaf: leaf is None
         )
+
+    def steps(self, learned: Model) -> Float[np.ndarray, " size"]:
+        """Return what a step of one in standard units is for each learned number in the data's unit."""
+        here = self.restored(self.model)
+        sizes = []
+        for path, _ in jax.tree_util.tree_leaves_with_path(learned):
+
+            def pick(tree: Model, name: str = dotted(path)) -> np.ndarray:
+                leaves = jax.tree_util.tree_leaves_with_path(tree)
+                return next(np.asarray(leaf) for place, leaf in leaves if dotted(place) == name)
+
+            def moved(place: Any, leaf: Any, name: str = dotted(path)) -> Any:
+                return leaf + 1.0 if dotted(place) == name else leaf
+
+            there = self.restored(jax.tree_util.tree_map_with_path(moved, self.model))
+            sizes.append((pick(there) - pick(here)).ravel())
+        return np.concatenate(sizes)
 
 
 def standardize(modules: Modules, data: Buckets, fixed: tuple[str, ...]) -> Standardized:

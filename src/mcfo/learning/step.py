@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -14,20 +13,17 @@ import optax
 from jax.flatten_util import ravel_pytree
 from jax.sharding import Mesh, PartitionSpec
 from jaxtyping import Array, Float, Int
-from jaxtyping import Key as KeyArray
 
 from mcfo.data.batching import Buckets
 from mcfo.gradients.rules import DEVICES
+from mcfo.learning.batch_gradients import LogPrior, Outcome, batch_outcome, mean_over_devices, real_arrays
 from mcfo.learning.parameters import Modules
 from mcfo.objectives.objective import Objective
-from mcfo.series import Series
-from mcfo.types import HostArray, Key, Scalar
+from mcfo.smc.trajectory import Trajectory
+from mcfo.types import HostArray, Scalar
 
 COMPILER_OPTIONS = {"xla_backend_optimization_level": "1"}
 """At this level, compiling takes half as long and programs are as fast (jaxlib 0.10)."""
-_FEW = 1000
-"""The largest number of parameters with which seeds are vectorized."""
-
 
 PARTS = 8
 """Parts of the updates between two looks, whose mean gradients say how noisy they are."""
@@ -61,7 +57,8 @@ class State(eqx.Module):
 
     All fields but `step` have a leading axis over the seeds. `average` is the mean of the parameters since averaging
     started anew, and before that the parameters themselves; `best` are the parameters with the lowest validation NLL,
-    found at `best_step`, and `stale` counts the evaluations since then. `looking` is what looks need, if there are any.
+    found at `best_step`, and `stale` counts the evaluations since then. `looking` is what looks need, if there are any;
+    `trajectories` are those of score climbing, of every series of each bucket.
     """
 
     step: Int[Array, ""]
@@ -74,11 +71,18 @@ class State(eqx.Module):
     stale: Int[Array, " seeds"]
     skipped: Int[Array, " seeds"]
     looking: Looking | None = None
+    trajectories: tuple[Trajectory, ...] | None = None
 
     @classmethod
     @eqx.filter_jit  # or each operation would be compiled by itself
     def start(
-        cls, learned: Modules, optimizer: optax.GradientTransformation, seeds: int, *, looks: bool = False
+        cls,
+        learned: Modules,
+        optimizer: optax.GradientTransformation,
+        seeds: int,
+        *,
+        looks: bool = False,
+        trajectories: Any = None,
     ) -> State:
         """Return the initial state: the same parameters for every seed."""
         looking = Looking.start(seeds, ravel_pytree(learned)[0]) if looks else None
@@ -95,6 +99,7 @@ class State(eqx.Module):
             stale=zeros,
             skipped=zeros,
             looking=looking,
+            trajectories=trajectories,
         )
 
 
@@ -110,102 +115,6 @@ class Sums(eqx.Module):
     norm_phi: Float[Array, "*seeds"]
 
 
-class Outcome(eqx.Module):
-    """The bound and the gradients of one batch, averaged over its series on all devices."""
-
-    gradients: Modules
-    loss: Scalar
-    log_evidence: Scalar
-    steps: Scalar
-    ess: Scalar
-
-
-def bound_and_gradients(
-    objective: Objective, learned: Modules, rest: Modules, batch: Series, *, key: Key, scale: HostArray | None = None
-) -> Outcome:
-    """Return minus the mean bound of a batch, its gradient, and the diagnostics of the filter.
-
-    **Arguments:**
-
-    - `scale`: what the unit of each column was divided by; the bound is that of the data before.
-    """
-
-    def loss(learned: Modules):
-        modules = eqx.combine(learned, rest).current()
-        return objective.loss(modules.model, modules.proposal, batch, key=key)
-
-    (value, run), gradients = eqx.filter_value_and_grad(loss, has_aux=True)(learned)
-    present = jax.vmap(Series.present)(batch)
-    exists = jnp.ones(batch.observations.shape[:2], bool) if present is None else present
-    # A bound for each step at which something was observed, as in every evaluation; the ESS for each that exists.
-    steps = jnp.sum(jnp.any(jax.vmap(Series.mask)(batch), axis=-1))
-    ess = jnp.sum(jnp.where(exists, run.record.ess, 0.0)) / jnp.sum(exists)
-    log_evidence = jnp.mean(run.log_evidence)
-    if scale is not None:
-        log_jacobian = log_jacobian_of(batch, scale) / len(exists)
-        value, log_evidence = value - log_jacobian, log_evidence + log_jacobian
-    return Outcome(
-        gradients=gradients,
-        loss=value,
-        log_evidence=log_evidence,
-        steps=steps / len(exists),
-        ess=ess * steps / len(exists),
-    )
-
-
-def log_jacobian_of(batch: Series, scale: HostArray) -> Scalar:
-    """Return log |dx' / dx| of the observed values of a batch, x' = x / scale."""
-    values = jnp.sum(jax.vmap(Series.mask)(batch), axis=(0, 1))
-    return -jnp.sum(values * jnp.log(jnp.asarray(scale, float)))
-
-
-def batch_outcome(
-    objective: Objective,
-    learned: Modules,
-    rest: Modules,
-    buckets: Buckets,
-    bucket: Int[Array, ""],
-    indices: Int[Array, "seeds series"],
-    keys: KeyArray[Array, " seeds"],
-    scale: HostArray | None = None,
-) -> Outcome:
-    """Return the outcome of each seed's batch; all of them come from one bucket."""
-
-    def of_bucket(data: Series) -> Outcome:
-        def one(learned: Modules, indices: Int[Array, " series"], key: Key) -> Outcome:
-            batch = jax.tree.map(lambda array: array[indices], data)
-            return bound_and_gradients(objective, learned, rest, batch, key=key, scale=scale)
-
-        return map_over_seeds(one, learned, indices, keys)
-
-    if len(buckets) == 1:
-        return of_bucket(buckets[0])
-    return jax.lax.switch(bucket, [partial(of_bucket, data) for data in buckets])
-
-
-def mean_over_devices(outcome: Outcome) -> Outcome:
-    """Average over the devices, each of which has its part of the batch."""
-    # One all-reduce of the concatenated arrays is much cheaper than one for each array.
-    flat, restore = ravel_pytree(outcome)
-    return restore(jax.lax.pmean(flat, DEVICES))
-
-
-def map_over_seeds(function: Callable[..., Any], learned: Any, *others: Any) -> Any:
-    """Apply the function to each seed; the arguments have a leading axis over the seeds.
-
-    With few parameters the seeds are vectorized. With networks they run one after the other: batched products with the
-    weights of several seeds take four times as long as those with the weights of one.
-    """
-    arguments = (learned, *others)
-    seeds, size = len(jax.tree.leaves(arguments)[0]), sum(leaf.size for leaf in _numbers(learned))
-    if seeds == 1:
-        one = function(*jax.tree.map(lambda array: array[0], arguments))
-        return jax.tree.map(lambda array: array[None], one)
-    if size > seeds * _FEW:
-        return jax.lax.map(lambda one: function(*one), arguments)
-    return jax.vmap(function)(*arguments)
-
-
 def compiled(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpec, ...]) -> Callable[..., Any]:
     """Compile the function for the devices of a mesh: each has its part of the arguments, and all the same results."""
     if mesh.size > 1:
@@ -214,8 +123,42 @@ def compiled(function: Callable[..., Any], mesh: Mesh, specs: tuple[PartitionSpe
     return jax.jit(function, compiler_options=COMPILER_OPTIONS)
 
 
-def _numbers(tree: Any) -> list[Array]:
-    return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
+def apply_update(
+    optimizer: optax.GradientTransformation,
+    learned: Any,
+    state: Any,
+    average: Modules,
+    outcome: Outcome,
+    share: Scalar,
+) -> tuple[Any, Any, Modules, Sums]:
+    """Return parameters, the optimizer's state and the average after an update, unless it is not finite.
+
+    **Arguments:**
+
+    - `share`: that of the new parameters in the average.
+    """
+    gradients: Any = outcome.gradients
+    changes, new_state = optimizer.update(gradients, state, learned)
+    new = optax.apply_updates(learned, changes)
+    norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
+    # The optimizer's state is checked too: an infinite moment would set every later update to zero.
+    good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in real_arrays((outcome, norms, new, new_state))]))
+    learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
+    average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
+
+    def counted(value: Scalar) -> Scalar:
+        return jnp.where(good, value, 0.0)
+
+    sums = Sums(
+        updates=good.astype(outcome.loss.dtype),
+        loss=counted(outcome.loss),
+        log_evidence=counted(outcome.log_evidence),
+        steps=counted(outcome.steps),
+        ess=counted(outcome.ess),
+        norm_theta=counted(norms[0]),
+        norm_phi=counted(norms[1]),
+    )
+    return learned, state, average, sums
 
 
 def build_chunk(
@@ -226,6 +169,7 @@ def build_chunk(
     mesh: Mesh,
     scale: HostArray | None = None,
     looks: tuple[int, ...] = (),
+    prior: LogPrior | None = None,
 ) -> Callable[..., tuple[State, Sums]]:
     """Compile a function of state, fixed arrays, data, buckets (chunk), indices into them (chunk, seeds, batch), seeds
     and the number of updates.
@@ -256,30 +200,9 @@ def build_chunk(
     def update(
         learned: Any, state: Any, average: Modules, outcome: Outcome, step: Int[Array, ""]
     ) -> tuple[Any, Any, Modules, Sums]:
-        gradients: Any = outcome.gradients
-        changes, new_state = optimizer.update(gradients, state, learned)
-        new = optax.apply_updates(learned, changes)
-        norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
-        # The optimizer's state is checked too: an infinite moment would set every later update to zero.
-        good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
-        learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
         since = jnp.max(jnp.where(restarts <= step, restarts, -1))
         share = 1.0 / jnp.where(since < 0, 1, step - since + 1)
-        average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
-
-        def counted(value: Scalar) -> Scalar:
-            return jnp.where(good, value, 0.0)
-
-        sums = Sums(
-            updates=good.astype(outcome.loss.dtype),
-            loss=counted(outcome.loss),
-            log_evidence=counted(outcome.log_evidence),
-            steps=counted(outcome.steps),
-            ess=counted(outcome.ess),
-            norm_theta=counted(norms[0]),
-            norm_phi=counted(norms[1]),
-        )
-        return learned, state, average, sums
+        return apply_update(optimizer, learned, state, average, outcome, share)
 
     def chunk(
         state: State,
@@ -296,7 +219,7 @@ def build_chunk(
         def body(number: Int[Array, ""], carried: tuple[State, Sums]) -> tuple[State, Sums]:
             state, sums = carried
             step = state.step
-            outcome = batch_outcome(
+            outcome, trajectories = batch_outcome(
                 objective,
                 state.learned,
                 rest,
@@ -305,6 +228,8 @@ def build_chunk(
                 indices[number],
                 jax.vmap(lambda key: jax.random.fold_in(key, step))(keys),
                 scale,
+                prior,
+                state.trajectories,
             )
             outcome = mean_over_devices(outcome) if mesh.size > 1 else outcome
             learned, optimizer_state, average, now = jax.vmap(update, in_axes=(0, 0, 0, 0, None))(
@@ -321,6 +246,7 @@ def build_chunk(
                 stale=state.stale,
                 skipped=state.skipped + (now.updates == 0),
                 looking=None if state.looking is None else add_gradients(state.looking, outcome.gradients, step),
+                trajectories=trajectories,
             )
             return state, jax.tree.map(jnp.add, sums, now)
 

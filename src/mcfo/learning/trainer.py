@@ -17,19 +17,21 @@ from jaxtyping import Array
 from mcfo.data.batching import Batches, as_buckets
 from mcfo.errors import InputError
 from mcfo.gradients.rules import DEVICES
+from mcfo.learning.batch_gradients import first_trajectories, map_over_seeds
 from mcfo.learning.checks import checked
+from mcfo.learning.coordinates import Coordinates
 from mcfo.learning.devices import build_mesh, choose_devices, replicate_on
 from mcfo.learning.evaluator import Evaluator
 from mcfo.learning.looks import GAIN, LOG_LIKELIHOODS, Gains, Look, averaged_from, is_settled, look_steps, looks_of
 from mcfo.learning.parameters import Modules, describe, finite_or_none, split
+from mcfo.learning.priors import Priors
 from mcfo.learning.results import Fitted, SeedFit
 from mcfo.learning.settings import Settings
 from mcfo.learning.standardization import as_given, standardize_for_particles
-from mcfo.learning.step import State, build_chunk, map_over_seeds
+from mcfo.learning.step import State, build_chunk
 from mcfo.models.base import Model
 from mcfo.objectives.objective import Objective
 from mcfo.precision import in_float64, settled
-from mcfo.smc.pimh import PIMH
 from mcfo.validation import float_dtype
 
 Line = dict[str, Any]
@@ -82,8 +84,9 @@ class Trainer:
         self._averaged_from = averaged_from(settings, self._looks)
         self._gains = Gains(self._looks, self._averaged_from, sum(counts))
         scale = self._standard.scale
+        prior = self._log_prior(sum(counts)) if settings.priors else None
         self._chunk = build_chunk(
-            self.objective, self._optimizer, static, self._averaged_from, self._mesh, scale, self._looks
+            self.objective, self._optimizer, static, self._averaged_from, self._mesh, scale, self._looks, prior
         )
         self._validate = None
         if self.validation is not None:
@@ -94,8 +97,7 @@ class Trainer:
     @property
     def particles(self) -> int:
         """The number of particles of the filter whose bound is maximized."""
-        sampler = self.objective.theta.sampler
-        return sampler.sampler.particles if isinstance(sampler, PIMH) else sampler.particles
+        return self.objective.theta.sampler.particles
 
     @property
     def evaluation_particles(self) -> int:
@@ -126,8 +128,12 @@ class Trainer:
 
     def start(self) -> State:
         """Return the state before the first update."""
+        seeds, trajectories = self.settings.seeds, None
+        if self.objective.keeps_trajectories:
+            keys = jax.vmap(jax.random.key)(np.asarray(seeds))
+            trajectories = first_trajectories(self.objective, self.modules.current(), self.data, keys)
         return self.replicate(
-            State.start(self._learned, self._optimizer, len(self.settings.seeds), looks=bool(self._looks))
+            State.start(self._learned, self._optimizer, len(seeds), looks=bool(self._looks), trajectories=trajectories)
         )
 
     def replicate(self, state: State) -> State:
@@ -274,7 +280,14 @@ class Trainer:
             selected=selected,
             evaluated_on="data" if self.validation is None else "validation",
             stopped="converged" if self.is_settled(lines) else stopped,
+            rule=self.objective.theta.rule.name,
+            buckets=self.data,
         )
+
+    def _log_prior(self, series: int) -> Callable[[Any], Array]:
+        """The log-density of the prior of a model in standard units, for each series."""
+        priors = Priors.build(self.settings.priors, Coordinates.build(self.modules.model, self.settings.fixed))
+        return lambda model: priors.log_density(self._standard.restored(model)) / series
 
     def _all_looks(self, seed: int, step: int, lines: list[Line], last: tuple[float, ...]) -> tuple[Look, ...]:
         """The looks of a seed, from its start to what it returns."""

@@ -1,4 +1,4 @@
-"""Named objectives: each is an alias of a sampler and two rules."""
+"""Named objectives. Each is an alias of a sampler and two rules."""
 
 from __future__ import annotations
 
@@ -10,15 +10,26 @@ from mcfo.errors import nearest, spoken
 from mcfo.gradients.draws import Sampler
 from mcfo.gradients.registry import rule_by_name
 from mcfo.gradients.rules import Backward, Pathwise, Rule
-from mcfo.gradients.score import FilterScore, Fisher, InclusiveKL, PathKL, ResamplingScore
+from mcfo.gradients.score import (
+    FilterScore,
+    Fisher,
+    InclusiveKL,
+    PathKL,
+    ProposalClimbing,
+    ResamplingScore,
+    ScoreClimbing,
+    UnbiasedScore,
+)
 from mcfo.objectives.objective import Estimator, Objective
+from mcfo.smc.conditional import ConditionalSMC
+from mcfo.smc.coupled import CoupledChains
 from mcfo.smc.filter import SMC, sis
 from mcfo.smc.pimh import PIMH
 from mcfo.smc.resampling import Always, Criterion, ESSBelow, Multinomial, Resampling, Systematic
 
 RESAMPLING: Resampling = Systematic()
 CRITERION: Criterion = Always()
-"""The default of objectives: systematic resampling before every step, as in the papers."""
+"""The defaults of objectives: systematic resampling before every step, as in the papers."""
 
 
 def mcfo(
@@ -38,12 +49,18 @@ def mcfo(
 
     - `particles`: K for theta; `proposal_particles` is K for phi, by default the same.
     - `sweeps`: M of PIMH; None is SMC.
-    - `theta`, `phi`: rules, by name or as objects: `phi="dreg"`, `theta="fisher"`.
+    - `theta`, `phi`: rules, by name or as objects: `phi="dreg"`, `theta="fisher"`. "score-climbing" runs conditional
+      SMC with K particles, and `theta="unbiased"` coupled chains of it, with multinomial resampling.
     """
 
-    def sampler(particles: int) -> Sampler:
-        smc = SMC(particles, resampling, criterion)
-        return smc if sweeps is None else PIMH(smc, sweeps)
+    def sampler(particles: int, rule: Rule) -> Sampler:
+        if not isinstance(rule, ScoreClimbing | ProposalClimbing | UnbiasedScore):
+            smc = SMC(particles, resampling, criterion)
+            return smc if sweeps is None else PIMH(smc, sweeps)
+        if sweeps is not None:
+            raise ValueError(f"{rule.name} runs conditional SMC, not PIMH. Leave out sweeps={sweeps!r}.")
+        conditional = ConditionalSMC(particles, resampling, criterion)
+        return CoupledChains(conditional, burn_in=1, sweeps=5) if isinstance(rule, UnbiasedScore) else conditional
 
     rules = rule_by_name(theta, "theta"), rule_by_name(phi, "phi")
     return _pair(sampler, rules, particles, proposal_particles, "mcfo", backward)
@@ -61,7 +78,8 @@ def elbo(particles: int = 1, *, backward: Backward | None = None) -> Objective:
 
 def iwae(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
     """log-mean-exp over K independent paths. Unbiased for its bound; loose for long series. Burda et al. (2016)."""
-    return _pair(sis, (Pathwise(), Pathwise()), particles, proposal_particles, "iwae", backward)
+    rules = Pathwise(), Pathwise()
+    return _pair(lambda k, rule: sis(k), rules, particles, proposal_particles, "iwae", backward)
 
 
 def aesmc(
@@ -84,8 +102,9 @@ def fivo(
     criterion: Criterion | None = None,
     backward: Backward | None = None,
 ) -> Objective:
-    """[`aesmc`][] that resamples when the effective sample size is low; or `full`, with the score of the ancestors,
-    which is unbiased and resamples multinomially at every step. Maddison et al. (2017).
+    """[`aesmc`][] with resampling when the effective sample size is low. Maddison et al. (2017).
+
+    With `full` it adds the score of the ancestors and is unbiased; it then resamples multinomially at every step.
 
     **Arguments:**
 
@@ -106,7 +125,7 @@ def vsmc(
     criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
-    """[`aesmc`][] with multinomial resampling; or `full`, with the score of the ancestors. Naesseth et al. (2018)."""
+    """[`aesmc`][] with multinomial resampling; `full` adds the score of the ancestors. Naesseth et al. (2018)."""
     rule = ResamplingScore(baseline) if full else Pathwise()
     return _both(SMC(particles, resampling, criterion), rule, "vsmc", backward)
 
@@ -136,12 +155,12 @@ def nasmc(
 ) -> Objective:
     """Filter score for theta, inclusive KL for phi. Gu, Ghahramani and Turner (2015)."""
     rules = FilterScore(), InclusiveKL()
-    return _pair(lambda k: SMC(k, resampling, criterion), rules, particles, proposal_particles, "nasmc", backward)
+    return _pair(lambda k, rule: SMC(k, resampling, criterion), rules, particles, proposal_particles, "nasmc", backward)
 
 
 def rws(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
     """Reweighted wake-sleep with paths that are never resampled. Bornschein and Bengio (2015)."""
-    return _pair(sis, (Fisher(), PathKL()), particles, proposal_particles, "rws", backward)
+    return _pair(lambda k, rule: sis(k), (Fisher(), PathKL()), particles, proposal_particles, "rws", backward)
 
 
 def bootstrap(
@@ -177,21 +196,21 @@ def by_name(name: str, **options: Any) -> Objective:
 
 
 def needs_particles(name: str) -> bool:
-    """Whether the objective of this name has no number of particles of its own."""
+    """Return whether the objective of this name needs a number of particles, because it has no default."""
     return inspect.signature(OBJECTIVES[name]).parameters["particles"].default is inspect.Parameter.empty
 
 
 def _pair(
-    sampler: Callable[[int], Sampler],
+    sampler: Callable[[int, Rule], Sampler],
     rules: tuple[Rule, Rule],
     particles: int,
     proposal_particles: int | None,
     name: str,
     backward: Backward | None,
 ) -> Objective:
-    """The rules of theta and of phi, each with its own number of particles."""
+    """Combine the rules of theta and of phi, each with its own number of particles."""
     counts = particles, particles if proposal_particles is None else proposal_particles
-    theta, phi = (Estimator(sampler(count), rule) for count, rule in zip(counts, rules, strict=True))
+    theta, phi = (Estimator(sampler(count, rule), rule) for count, rule in zip(counts, rules, strict=True))
     return Objective(theta, phi, name=name, backward=backward)
 
 

@@ -1,4 +1,4 @@
-"""What an objective is: a sampler and a gradient rule for theta, a sampler and a rule for phi.
+"""Objectives: a sampler and a gradient rule for theta, and a sampler and a rule for phi.
 
 Objective(theta=Estimator(SMC(1000), FilterScore()), phi=Estimator(SMC(10), DReG()))
 """
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from mcfo.errors import spelled, spoken
-from mcfo.gradients.draws import Run, Sampler
+from mcfo.gradients.draws import Climbing, Run, Sampler
 from mcfo.gradients.estimate import differentiable_run
 from mcfo.gradients.registry import RULES, name_of
 from mcfo.gradients.rules import (
@@ -29,13 +29,16 @@ from mcfo.gradients.rules import (
     with_gradient_of,
 )
 from mcfo.gradients.score import FilterScore, ResamplingScore
+from mcfo.gradients.unbiased import unbiased_run
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
 from mcfo.smc.compatibility import check_arguments, check_fit, check_instance
+from mcfo.smc.conditional import ConditionalSMC
+from mcfo.smc.coupled import CoupledChains
 from mcfo.smc.filter import SMC
-from mcfo.smc.pimh import PIMH
 from mcfo.smc.step_scan import frame_at, frames
+from mcfo.smc.trajectory import Trajectory
 from mcfo.types import Key, Scalar, is_known
 
 _PHI_TAG = 0x70686900
@@ -43,18 +46,21 @@ _PHI_TAG = 0x70686900
 
 
 class Estimator(eqx.Module):
-    """How one side learns: the sampler that draws particles, and the rule that is differentiated."""
+    """The estimator of one side's gradient: a sampler, which draws particles, and a rule, which is differentiated."""
 
     sampler: Sampler
     rule: Rule
 
     def __check_init__(self):
-        if not isinstance(self.sampler, SMC | PIMH):
+        if not isinstance(self.sampler, Sampler):
             check_instance(
                 self.sampler, SMC, "sampler", "Use SMC(particles), sis(particles) or PIMH(SMC(particles), 5)"
             )
         check_instance(self.rule, Rule, "rule", "Use Reparameterized(), say")
         objection = self.rule.objection(self.sampler)
+        if not isinstance(self.sampler, self.rule.samplers):
+            wanted = " or ".join(one.__name__ for one in self.rule.samplers)
+            objection = f"It is about the particles of {wanted}. Use one of these, or another rule."
         if objection is not None:
             raise ValueError(f"{type(self.rule).__name__} does not fit this {type(self.sampler).__name__}. {objection}")
 
@@ -64,11 +70,11 @@ class Objective(eqx.Module):
 
     **Arguments:**
 
-    - `theta`: how the model learns. The value is the bound of its sampler.
-    - `phi`: how the proposal learns; None if it does not.
+    - `theta`: the estimator for the model. The objective's value is the bound of its sampler.
+    - `phi`: the estimator for the proposal; None if the proposal does not learn.
     - `prior_proposal`: whether the proposal must be the model's own prior, `Bootstrap()`.
-    - `backward`: how the rules' surrogates are differentiated, [`Accumulated`][] or [`Reverse`][]; None chooses by the
-      size of the problem.
+    - `backward`: the way to differentiate the rules' surrogates, [`Accumulated`][] or [`Reverse`][]; None chooses by
+      the size of the problem.
 
     Equal samplers share one run, and equal rules one surrogate; otherwise there are two runs, each with the other side
     frozen.
@@ -101,7 +107,28 @@ class Objective(eqx.Module):
             check_instance(phi, Estimator, "phi", "Use Estimator(SMC(100), Reparameterized()), or None")
             _check_side(phi.rule, "phi")
         self.shares_run = phi is None or _same(theta.sampler, phi.sampler)
+        if phi is not None and not self.shares_run and type(theta.sampler) is type(phi.sampler) is ConditionalSMC:
+            raise ValueError(
+                "Score climbing of theta and of phi share one trajectory for each series, but their samplers differ. "
+                "Give both the same number of particles."
+            )
         self.shares_rule = phi is None or _same(theta.rule, phi.rule)
+
+    @property
+    def keeps_trajectories(self) -> bool:
+        """Whether each series has a trajectory that continues from one update to the next (score climbing)."""
+        return self._climbing is not None
+
+    @property
+    def _climbing(self) -> ConditionalSMC | None:
+        samplers = [one.sampler for one in (self.theta, self.phi) if one is not None]
+        return next((one for one in samplers if isinstance(one, ConditionalSMC)), None)
+
+    def first_trajectories(self, model: Model, proposal: Proposal, batch: Series, *, key: Key) -> Trajectory:
+        """Draw the trajectories that score climbing starts from, one for each series, by an ordinary filter."""
+        sampler = self._climbing
+        assert sampler is not None
+        return jax.vmap(lambda series: sampler(model, proposal, series, None, key=key).trajectory)(batch)
 
     def with_backward(self, backward: Backward | None) -> Objective:
         """Return the same objective, differentiated in another way."""
@@ -112,16 +139,23 @@ class Objective(eqx.Module):
         """The number of sampler runs over the data in each step."""
         return 1 if self.shares_run else 2
 
-    def loss(self, model: Model, proposal: Proposal, batch: Series, *, key: Key) -> tuple[Scalar, Run]:
+    def loss(
+        self, model: Model, proposal: Proposal, batch: Series, *, key: Key, trajectories: Trajectory | None = None
+    ) -> tuple[Scalar, Run]:
         """Return minus the mean bound over a batch of series (or one), and the record of the run.
 
         The value is -Σ_t log R_t of theta's sampler (of PIMH, the mean over all sweeps). Its gradient by `jax.grad` is
         minus the estimates of the rules: of theta's rule with respect to the model, of phi's with respect to the
         proposal.
+
+        **Arguments:**
+
+        - `trajectories`: of score climbing, those after the last update, `Run.trajectories`; None starts anew. Its
+          value is that of the conditional filter, no bound.
         """
         check_arguments(model, proposal, key)
         self.check(model, proposal, batch)
-        return _loss(self, model, proposal, _as_batch(batch), key)
+        return _loss(self, model, proposal, _as_batch(batch), key, trajectories)
 
     def check(self, model: Model, proposal: Proposal, batch: Series) -> None:
         """Refuse a model and a proposal that a rule cannot learn, before anything runs."""
@@ -163,6 +197,9 @@ def _check_rules(objective: Objective, model: Model, proposal: Proposal, batch: 
             f"lacks the score of what is drawn. Use {spelled('objective', 'aesmc')}, or "
             f"{spelled('objective', 'mcfo')} with {spelled('theta', 'fisher')}."
         )
+    climbing = objective._climbing
+    if climbing is not None:
+        climbing.check_model(model)
     for rule in (one.rule for one in (objective.theta, objective.phi) if one is not None):
         _check_backward(objective.backward, rule, model)
         if isinstance(rule, StepRule) and rule.draws is not None and not is_local(rule, model):
@@ -198,7 +235,7 @@ def _without_draws(objective: Objective, side: str) -> str:
 
 
 def _check_backward(backward: Backward | None, rule: Rule, model: Model) -> None:
-    """Refuses a way back that is wrong for a rule."""
+    """Refuse a `backward` that is wrong for a rule."""
     if isinstance(backward, Accumulated) and not is_local(rule, model):
         raise ValueError(
             f"Accumulated() adds up gradients that stay within a step, but those of {type(rule).__name__} with "
@@ -225,7 +262,7 @@ def _check_side(rule: Rule, side: Side) -> None:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether two modules are equal; where arrays are being traced, whether they are the same arrays."""
+    """Return whether two modules are equal; for arrays that are being traced, whether they are the same objects."""
     if jax.tree.structure(first) != jax.tree.structure(second):
         return False
     return all(
@@ -239,8 +276,14 @@ def _has_arrays(module: Any) -> bool:
 
 
 @eqx.filter_jit
-def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series, key: Key) -> tuple[Scalar, Run]:
-    def run(sampler: Sampler, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
+def _loss(
+    objective: Objective, model: Model, proposal: Proposal, batch: Series, key: Key, trajectories: Trajectory | None
+) -> tuple[Scalar, Run]:
+    def run(sampler: Any, lanes: tuple[Lane, ...], key: Key) -> tuple[Scalar, Run]:
+        if isinstance(sampler, CoupledChains):
+            return unbiased_run(sampler, model, proposal, batch, key)
+        if isinstance(sampler, ConditionalSMC):
+            sampler = Climbing(sampler, jax.lax.stop_gradient(trajectories))
         return differentiable_run(sampler, lanes, model, proposal, batch, key, objective.backward)
 
     theta, phi = objective.theta, objective.phi
@@ -248,8 +291,9 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series,
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
     elif not objective.shares_run:
         surrogate, result = run(theta.sampler, (Lane(theta.rule, True, False),), key)
-        of_phi, _ = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
+        of_phi, other = run(phi.sampler, (Lane(phi.rule, False, True),), jax.random.fold_in(key, _PHI_TAG))
         surrogate = surrogate + of_phi
+        result = Run(result.log_evidence, result.record, other.trajectories or result.trajectories)
     elif objective.shares_rule or _are_one(objective):
         surrogate, result = run(theta.sampler, (Lane(phi.rule, True, True),), key)
     else:
@@ -261,7 +305,7 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series,
 
 
 def _are_one(objective: Objective) -> bool:
-    """Whether phi's surrogate gives theta's gradient too. It does not with PIMH, where phi redraws accepted latents."""
+    """Return whether phi's surrogate gives theta's gradient too. With PIMH, phi redraws latents, so it does not."""
     theta, phi = objective.theta, objective.phi
     is_one_step = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
     return is_one_step and type(theta.rule) is FilterScore and theta.rule.draws is None

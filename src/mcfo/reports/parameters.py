@@ -65,9 +65,10 @@ def add_parameters(report: Report, run: RunRecord) -> None:
     """The learned parameters of the model, entry by entry, and those that were held fixed."""
     learned, held = readable_parameters(run)
     entries, long = _split([parameter for parameter in learned if _of_model(parameter)])
-    seeds = [result.seed for result in run.results]
     if entries:
-        _add_entries(report, entries, seeds, _units(run))
+        _add_entries(report, entries, run, _units(run))
+        for note in uncertainty_notes(run):
+            report.text(note)
     if long:
         names = listed(parameter_name(parameter.name) for parameter in long[:8])
         more = f" and {len(long) - 8} more" if len(long) > 8 else ""
@@ -85,7 +86,7 @@ def add_other_arrays(report: Report, run: RunRecord) -> None:
     _, long = _split([parameter for parameter in learned if _of_model(parameter)])
     entries, further = _split([parameter for parameter in learned if not _of_model(parameter)])
     if entries:
-        _add_entries(report, entries, [result.seed for result in run.results], "")
+        _add_entries(report, entries, run, "")
     if long or further:
         _add_summaries(report, long + further, len(run.results) > 1)
     report.text("Every array, as it is stored and in full precision, is in model.npz.")
@@ -136,24 +137,45 @@ def _split(parameters: list[Parameter]) -> tuple[list[Parameter], list[Parameter
     return entries, long
 
 
-def _add_entries(report: Report, parameters: list[Parameter], seeds: list[int], units: str) -> None:
-    about = "mean and standard deviation over the seeds" if len(seeds) > 1 else "at the end of the run"
+def _add_entries(report: Report, parameters: list[Parameter], run: RunRecord, units: str) -> None:
+    about = "mean and standard deviation over the seeds" if len(run.results) > 1 else "at the end of the run"
+    if _intervals(run):
+        about = f"with standard errors and 95 % intervals ({run.results[0].uncertainty.get('method')})"
     indexed = any(values is not None and values[0].size > 1 for _, values in parameters)
     caption = f"Learned parameters, {about}.{units}{' Indices count from zero.' if indexed else ''}"
-    report.table(*_entry_rows(parameters, seeds), caption=caption, words={0})
+    report.table(*_entry_rows(parameters, run), caption=caption, words={0})
 
 
 def model_rows(run: RunRecord) -> tuple[list[str], list[list[str]]]:
     """Header and rows of the learned parameters of the model that are short enough to be shown."""
     learned, _ = readable_parameters(run)
     entries, _ = _split([parameter for parameter in learned if _of_model(parameter)])
-    return _entry_rows(entries, [result.seed for result in run.results])
+    return _entry_rows(entries, run)
 
 
-def _entry_rows(parameters: list[Parameter], seeds: list[int]) -> tuple[list[str], list[list[str]]]:
+def uncertainty_notes(run: RunRecord) -> list[str]:
+    """What is to be said about the standard errors of a run with one seed."""
+    notes = run.results[0].uncertainty.get("notes") if len(run.results) == 1 else None
+    return [note for note in notes if isinstance(note, str)] if isinstance(notes, list) else []
+
+
+def _intervals(run: RunRecord) -> dict[str, tuple[float | None, ...]]:
+    """Standard error and interval of each parameter of a run with one seed, by its name without "model."."""
+    rows = run.results[0].uncertainty.get("parameters") if len(run.results) == 1 else None
+    return {
+        row["name"]: tuple(number(row.get(part)) for part in ("stderr", "low", "high"))
+        for row in (rows if isinstance(rows, list) else [])
+        if isinstance(row, dict) and isinstance(row.get("name"), str)
+    }
+
+
+def _entry_rows(parameters: list[Parameter], run: RunRecord) -> tuple[list[str], list[list[str]]]:
+    seeds, known = [result.seed for result in run.results], _intervals(run)
     several = len(seeds) > 1
+    known = known if any(_of_model(parameter) for parameter in parameters) else {}
     shown = seeds if 1 < len(seeds) <= _SEED_COLUMNS else []
     header = ["parameter", *(["mean", "spread"] if several else ["value"]), *(f"seed {seed}" for seed in shown)]
+    header += ["std. error", "95 % interval"] if known else []
     rows = []
     for name, values in parameters:
         assert values is not None
@@ -161,7 +183,13 @@ def _entry_rows(parameters: list[Parameter], seeds: list[int]) -> tuple[list[str
             entry = values[(slice(None), *index)]
             label = parameter_name(name) + (f" [{', '.join(map(str, index))}]" if values[0].size > 1 else "")
             spread = [_shown(np.std(entry, ddof=1), 2)] if several else []
-            rows.append([label, _shown(np.mean(entry)), *spread, *(_shown(value) for value in entry[: len(shown)])])
+            cells = [_shown(np.mean(entry)), *spread, *(_shown(value) for value in entry[: len(shown)])]
+            if known:
+                own = name.removeprefix("model.") + (f"[{', '.join(map(str, index))}]" if values[0].size > 1 else "")
+                stderr, low, high = known.get(own, (None, None, None))
+                ends = MISSING if stderr is None else f"{significant(low)} to {significant(high)}"
+                cells += [significant(stderr, 2), ends]
+            rows.append([label, *cells])
     return header, rows
 
 

@@ -13,4 +13,7 @@ from mcfo.gradients.score import FilterScore as FilterScore
 from mcfo.gradients.score import Fisher as Fisher
 from mcfo.gradients.score import InclusiveKL as InclusiveKL
 from mcfo.gradients.score import PathKL as PathKL
+from mcfo.gradients.score import ProposalClimbing as ProposalClimbing
 from mcfo.gradients.score import ResamplingScore as ResamplingScore
+from mcfo.gradients.score import ScoreClimbing as ScoreClimbing
+from mcfo.gradients.score import UnbiasedScore as UnbiasedScore

@@ -1,5 +1,6 @@
 """Sequential Monte Carlo: filters, their traces, smoothing."""
 
+from mcfo.smc.conditional import ConditionalSMC as ConditionalSMC
 from mcfo.smc.diagnostics import describe as describe
 from mcfo.smc.diagnostics import require_finite as require_finite
 from mcfo.smc.filter import SMC as SMC
@@ -13,3 +14,4 @@ from mcfo.smc.step_scan import frame as frame
 from mcfo.smc.step_scan import frame_at as frame_at
 from mcfo.smc.step_scan import frames as frames
 from mcfo.smc.trace import Trace as Trace
+from mcfo.smc.trajectory import Trajectory as Trajectory

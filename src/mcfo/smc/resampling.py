@@ -1,51 +1,65 @@
-"""How ancestors are drawn, and when.
+"""Resampling schemes, which draw ancestors, and criteria, which decide when.
 
-Every scheme draws A_1 <= ... <= A_K with E[#{i : A_i = j}] = K W_j, which is all that an unbiased evidence needs.
+Every scheme draws A_1 <= ... <= A_K with E[#{i : A_i = j}] = K W_j, which is sufficient for an unbiased evidence.
 The order is ascending, so that gathers read memory forwards and distinct ancestors are counted by comparing
-neighbors. All of it is arithmetic inside XLA: no callback, no loop over particles, correct under `vmap`.
+neighbors. Schemes consist of array operations alone, without callbacks or loops over particles, and work under `vmap`.
 """
 
 import abc
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.smc.noise import exponential, map_in_rounds, typed, uniform
+from mcfo.smc.noise import exponential, map_in_rounds, split, typed, uniform
 from mcfo.smc.weights import Cumulative, Positions, count_type, cumulative_count, effective_sample_size
 from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 
 _MOST_ROUNDING = 2**-10
-"""Copies by which rounding may have made an expected number too small."""
+"""The largest error of an expected number of copies that is taken for rounding."""
 _FINEST = 2**30
-"""Points on a line of integers that tell any number of groups apart."""
+"""The number of integer points on the line of cumulative weights; it resolves any number of groups."""
 _GROUP_TAG = 0x67726F75
-"""Keeps the numbers that choose a group apart from those that choose within it."""
+"""Separates the keys that choose a group from those that choose within it."""
 
 
 class Resampling(eqx.Module):
-    """A way to draw ancestors."""
+    """A resampling scheme, which draws ancestors."""
+
+    ascending: ClassVar[bool] = True
+    """Whether ancestors come in ascending order; where they do not, gathers take longer."""
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
-        """Ancestors in ascending order, for normalized log-weights."""
+        """Return ancestors in ascending order, for normalized log-weights."""
 
     def numbers(self, particles: int, dtype: Any, *, key: Key) -> Any:
-        """What is random in one step, drawn before the weights are known; the key itself, unless a scheme says more.
+        """Return the random numbers of one step, drawn before the weights are known; by default the key itself.
 
-        A filter draws the numbers of many steps together. The numbers must not be reduced here: see `smc/noise`.
+        A filter draws the numbers of many steps together. Do not sum or reduce them here: see `smc/noise`.
         """
         return key
 
     def ancestors(self, log_weights: LogWeights, numbers: Any) -> Ancestors:
-        """The ancestors for these numbers."""
+        """Return the ancestors for these numbers."""
         return self(log_weights, key=numbers)
+
+    def conditional(
+        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        """Ancestors given that `parent` has a certain descendant, and the index of that descendant.
+
+        With r the scheme's law and N_b the number of descendants of the parent b, ancestors and index have the law
+        r(A) 1{A_i = b} / (K W_b): ancestors are drawn in proportion to N_b, then the index evenly among the N_b. That
+        is what conditional SMC asks for. Schemes without it are refused there.
+        """
+        raise NotImplementedError
 
 
 class _ByNumbers(Resampling):
-    """A scheme that says which random numbers it needs."""
+    """A scheme that defines `numbers`."""
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles, dtype = len(log_weights), log_weights.dtype
@@ -63,6 +77,15 @@ class Multinomial(_ByNumbers):
         particles = len(log_weights)
         return _cumulative(log_weights, particles).find(_ordered_points(numbers, particles))
 
+    def conditional(
+        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # In proportion to its number of descendants, the parent has one, and K - 1 independent draws more.
+        drawn = len(log_weights) - 1
+        index = _cumulative(log_weights, drawn).find(_ordered_points(numbers, drawn))
+        counts = jnp.zeros(drawn + 1, jnp.int32).at[index].add(jnp.arange(drawn + 1) < drawn)
+        return _one_of(counts.at[parent].add(1), parent, uniforms[1])
+
 
 class Stratified(_ByNumbers):
     """One draw in each of K equal strata of the cumulative weights. Kitagawa (1996)."""
@@ -75,6 +98,13 @@ class Stratified(_ByNumbers):
         stratum, fraction = _cumulative(log_weights, particles).positions().split()
         return _from_boundaries(stratum + (numbers[jnp.minimum(stratum, particles - 1)] < fraction))
 
+    def conditional(
+        self, log_weights: LogWeights, numbers: LogWeights, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # Its stratum and number come from a point on the parent's share of the line; other strata do not know of it.
+        index, offset = _point_of(_cumulative(log_weights, len(log_weights)).positions(), parent, uniforms[0])
+        return self.ancestors(log_weights, numbers.at[index].set(offset)).at[index].set(parent), index
+
 
 class Systematic(_ByNumbers):
     """One uniform number shifts an even grid over the cumulative weights: the cheapest, and usually the best."""
@@ -86,50 +116,127 @@ class Systematic(_ByNumbers):
         whole, within = _cumulative(log_weights, len(log_weights)).positions()
         return _from_boundaries(whole + jnp.ceil(within - numbers).astype(jnp.int32))
 
+    def conditional(
+        self, log_weights: LogWeights, numbers: Scalar, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # The grid is shifted so that it meets an even point on the parent's share of the line.
+        index, offset = _point_of(_cumulative(log_weights, len(log_weights)).positions(), parent, uniforms[0])
+        return self.ancestors(log_weights, offset).at[index].set(parent), index
+
 
 class Residual(_ByNumbers):
-    """floor(K W_i) certain copies of each particle; the others are drawn from what remains. Liu and Chen (1998)."""
+    """floor(K W_i) certain copies of each particle; the others are drawn from the remainders. Liu and Chen (1998)."""
 
     def numbers(self, particles: int, dtype: Any, *, key: Key) -> Float[Array, " distances"]:
         return exponential(key, (particles + 1,), dtype)
 
     def ancestors(self, log_weights: LogWeights, numbers: Float[Array, " distances"]) -> Ancestors:
-        particles = len(log_weights)
-        expected = particles * jnp.exp(log_weights)
-        # K exp(-log K) rounds to just below one: a copy is whole up to rounding.
-        rounding = jnp.minimum(8 * jnp.finfo(expected.dtype).eps * expected, _MOST_ROUNDING)
-        certain = jnp.floor(expected + rounding)
-        drawn = jnp.maximum(particles - jnp.sum(certain.astype(jnp.int32)), 0)
-        remainder = Cumulative.of(jnp.maximum(expected - certain, 0.0), drawn)
-        index = remainder.find(_ordered_points(numbers, drawn))
-        extra = jnp.zeros(particles, jnp.int32).at[index].add(jnp.arange(particles) < drawn)
-        return _from_boundaries(cumulative_count(certain.astype(jnp.int32) + extra))
+        expected, certain = _copies(log_weights)
+        drawn = jnp.maximum(len(log_weights) - jnp.sum(certain.astype(jnp.int32)), 0)
+        return _from_boundaries(cumulative_count(_with_remainder(expected, certain, drawn, numbers)))
+
+    def conditional(
+        self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""], uniforms: Float[Array, "2"]
+    ) -> tuple[Ancestors, Int[Array, ""]]:
+        # The descendant is a certain copy, or one of those that are drawn, in proportion to their numbers.
+        expected, certain = _copies(log_weights)
+        drawn = jnp.maximum(len(log_weights) - jnp.sum(certain.astype(jnp.int32)), 0)
+        is_drawn = (uniforms[0] * expected[parent] >= certain[parent]) & (drawn > 0)
+        counts = _with_remainder(expected, certain, drawn - is_drawn, numbers)
+        return _one_of(counts.at[parent].add(is_drawn), parent, uniforms[1])
+
+
+class Conditional(Resampling):
+    """A scheme given that one particle keeps a descendant, as conditional SMC resamples."""
+
+    scheme: Resampling
+
+    def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
+        return self.scheme(log_weights, key=key)
+
+    def numbers(self, particles: int, dtype: Any, *, key: Key) -> Any:
+        """What the scheme draws, and three uniform numbers about the reference."""
+        own, others = split(key, 2)
+        return self.scheme.numbers(particles, dtype, key=own), uniform(others, (3,), dtype)
+
+    def ancestors(self, log_weights: LogWeights, numbers: Any) -> Ancestors:
+        return self.scheme.ancestors(log_weights, numbers[0])
+
+    def choose(self, log_weights: LogWeights, numbers: Any) -> Int[Array, ""]:
+        """A particle by these normalized log-weights."""
+        return pick(jnp.exp(log_weights), numbers[1][0])
+
+    def given(self, log_weights: LogWeights, numbers: Any, parent: Int[Array, ""]) -> tuple[Ancestors, Int[Array, ""]]:
+        """Ancestors given that `parent` keeps a descendant, and the index of that descendant."""
+        return self.scheme.conditional(log_weights, numbers[0], parent, numbers[1][1:])
+
+
+def _copies(log_weights: LogWeights) -> tuple[LogWeights, LogWeights]:
+    """The expected number of copies of each particle, and how many are certain."""
+    expected = len(log_weights) * jnp.exp(log_weights)
+    # K exp(-log K) rounds to just below one: a copy is whole up to rounding.
+    rounding = jnp.minimum(8 * jnp.finfo(expected.dtype).eps * expected, _MOST_ROUNDING)
+    return expected, jnp.floor(expected + rounding)
+
+
+def _with_remainder(
+    expected: LogWeights, certain: LogWeights, drawn: Int[Array, ""], numbers: Float[Array, " distances"]
+) -> Int[Array, " particles"]:
+    """How many copies each particle has: the certain ones, and so many drawn from what remains."""
+    particles = len(expected)
+    remainder = Cumulative.of(jnp.maximum(expected - certain, 0.0), drawn)
+    index = remainder.find(_ordered_points(numbers, drawn))
+    extra = jnp.zeros(particles, jnp.int32).at[index].add(jnp.arange(particles) < drawn)
+    return certain.astype(jnp.int32) + extra
+
+
+def _point_of(
+    positions: Positions, parent: Int[Array, ""], share: Float[Array, ""]
+) -> tuple[Int[Array, ""], Float[Array, ""]]:
+    """Integer part and fraction of the point this far along a particle's share of the line from 0 to K."""
+    end, before = (jax.tree.map(lambda array, at=at: array[at], positions) for at in (parent, parent - 1))
+    start = jax.tree.map(lambda array: jnp.where(parent > 0, array, 0), before)
+    length = (end.whole - start.whole).astype(end.within.dtype) + (end.within - start.within)
+    whole, fraction = Positions(start.whole, start.within + share * length).split()
+    # By rounding, the point may be the end of the line.
+    return jnp.minimum(whole, len(positions.whole) - 1), fraction
+
+
+def _one_of(
+    counts: Int[Array, " particles"], parent: Int[Array, ""], share: Float[Array, ""]
+) -> tuple[Ancestors, Int[Array, ""]]:
+    """Ancestors with these numbers of descendants, and one of the parent's, each as probable as the others."""
+    ends = cumulative_count(counts)
+    index = ends[parent] - counts[parent] + jnp.floor(share * counts[parent]).astype(jnp.int32)
+    # A parent of next to no weight may have been rounded away.
+    index = jnp.minimum(index, len(counts) - 1)
+    return _from_boundaries(ends).at[index].set(parent), index
 
 
 class Criterion(eqx.Module):
-    """When to resample."""
+    """A criterion, which decides when to resample."""
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights) -> Bool[Array, ""] | bool:
-        """Whether to resample particles with these normalized log-weights."""
+        """Return whether to resample particles with these normalized log-weights."""
 
 
 class Always(Criterion):
-    """Resamples before every step but the first."""
+    """Resampling before every step but the first."""
 
     def __call__(self, log_weights: LogWeights) -> bool:
         return True
 
 
 class Never(Criterion):
-    """Does not resample: sequential importance sampling."""
+    """No resampling: sequential importance sampling."""
 
     def __call__(self, log_weights: LogWeights) -> bool:
         return False
 
 
 class ESSBelow(Criterion):
-    """Resamples when the effective sample size falls below a share of the particles, 0.5 by default."""
+    """Resampling when the effective sample size falls below a share of the particles, 0.5 by default."""
 
     threshold: Scalar
 
@@ -147,19 +254,28 @@ class ESSBelow(Criterion):
         return effective_sample_size(log_weights) < self.threshold * len(log_weights)
 
 
+def pick(weights: Float[Array, " particles"], share: Float[Array, ""]) -> Int[Array, ""]:
+    """One draw with probabilities proportional to these weights, by a uniform number."""
+    particles = len(weights)
+    point = Positions(jnp.zeros(1, jnp.int32), (particles * share)[None])
+    return Cumulative.of(weights, particles).find(point)[0]
+
+
 def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
-    """Independent draws from a set of normalized log-weights, in no order."""
+    """Return independent draws from normalized log-weights, in no particular order."""
     cumulative = _cumulative(log_weights, _FINEST)
-    # First a group, by an integer that resolves any number of them; then a particle of it.
+    # Draw a group by an integer, which resolves any number of groups, and then a particle of that group.
     point = (jax.random.bits(jax.random.fold_in(key, _GROUP_TAG), (count,), "uint32") & (_FINEST - 1)).astype(jnp.int32)
     uniforms = jax.random.uniform(key, (count,), log_weights.dtype)
     return cumulative.find_in_group(cumulative.find_group(point, 0.0), uniforms)
 
 
 def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
-    """n draws from a set of normalized log-weights, ascending, on an even grid that one uniform number shifts: index i
-    is drawn n · W_i times in the mean."""
-    # Positions are in units of which each particle has about one, so that few draws from many particles are right too.
+    """Return n indices in ascending order by systematic sampling from normalized log-weights.
+
+    One uniform number shifts an even grid, and index i is drawn n · W_i times in the mean.
+    """
+    # Each particle has about one unit of length, so that few draws from many particles are exact too.
     spacing = -(-len(log_weights) // count)
     whole_offset = jax.random.randint(jax.random.fold_in(key, _GROUP_TAG), (), 0, spacing)
     offset = jax.random.uniform(key, (), log_weights.dtype)
@@ -173,20 +289,20 @@ def _cumulative(log_weights: LogWeights, n: int) -> Cumulative:
 
 
 def _ordered_points(distances: Float[Array, " distances"], n: int | Int[Array, ""]) -> Positions:
-    """n independent uniform points on a line from 0 to n, in ascending order: the first of as many as there can be.
+    """Return n independent uniform points on a line from 0 to n, in ascending order; entries after the nth are unused.
 
-    No sorting: distances between them are exponential variables, as shares of the sum of n + 1.
+    They need no sorting: the distances between them are n + 1 exponential variables, divided by their sum.
     """
-    # The last one apart: the others have the particles' number, which divides into blocks.
+    # The last distance is separate, so that the others are as many as the particles and divide into blocks.
     inner, last = jnp.where(jnp.arange(len(distances) - 1) < n, distances[:-1], 0.0), distances[n]
     return Cumulative.of(inner, n, gap=n * (last / (jnp.sum(inner) + last))).positions()
 
 
 def _from_boundaries(boundaries: Int[Array, " particles"], count: int | None = None) -> Int[Array, " n"]:
-    """Ancestors of n indices, where particle i owns those from boundaries[i-1] up to boundaries[i]; n is K by default.
+    """Return the ancestors of n indices (K by default); particle i owns boundaries[i-1] to boundaries[i] - 1.
 
-    A_j = #{i : boundaries[i] <= j}, counted by a scatter and a cumulative sum: linear in K, where a binary search
-    for each index is not. The last boundary must be n.
+    A_j = #{i : boundaries[i] <= j} is counted by a scatter and a cumulative sum, which is linear in K; a binary search
+    for each index would not be. The last boundary must be n.
     """
     particles = len(boundaries)
     count = particles if count is None else count

@@ -1,26 +1,28 @@
-"""The one step that every filter, objective and task takes: resample, propose, weigh, remember."""
+"""The step that every filter, objective and task shares: resample, propose, weight, and update the memory."""
 
 from __future__ import annotations
 
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Int, Shaped
 
 from mcfo.missing import impute, log_prob, observed_log_prob
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame
 from mcfo.smc.noise import Randomness, from_noise
-from mcfo.smc.resampling import Criterion, Resampling
+from mcfo.smc.resampling import Conditional, Criterion, Resampling
 from mcfo.smc.trace import Record, State, StepDraw
 from mcfo.smc.weights import effective_sample_size, normalize, uniform_log_weights
-from mcfo.types import Ancestors, Key, LogWeights, Memory, Observation, Scalar
+from mcfo.types import Ancestors, Key, Latent, LogWeights, Memory, Observation, Scalar
 
 
 @runtime_checkable
 class Filter(Protocol):
-    """What a step asks of a sampler."""
+    """The attributes that a step needs of a sampler."""
 
     @property
     def particles(self) -> Any: ...
@@ -32,43 +34,78 @@ class Filter(Protocol):
     def criterion(self) -> Criterion: ...
 
 
+class Reference(eqx.Module):
+    """What a conditional filter keeps at a step: one particle is this one, whatever was drawn for it.
+
+    - `index`: which one it is at the first step; resampling decides at the others.
+    - `latent`: z_t.
+    - `observation`: what its memory reads of x_t, where that was imputed; otherwise None.
+    - `log_ahead`: for each particle, log p of the rest of the trajectory given the particle's memory, up to a constant.
+      The ancestor is drawn by it (ancestor sampling); None: the ancestor stays too.
+    """
+
+    index: Int[Array, ""]
+    latent: Latent
+    observation: Observation | None
+    log_ahead: LogWeights | None
+
+
 class Outcome(NamedTuple):
-    """What a step leaves behind: the state, log R_t, and what was drawn."""
+    """What a step leaves behind: the state, log R_t, and what was drawn.
+
+    `observations` is what the particles' memories read of x_t, where that was imputed; otherwise None.
+    """
 
     state: State
     increment: Scalar
     draw: StepDraw
+    observations: Shaped[Array, "particles dimensions"] | None = None
 
     @property
     def record(self) -> Record:
-        """How the step went."""
+        """The diagnostics of the step."""
         return step_record(self.increment, self.state.log_weights, self.draw.ancestors, self.draw.resampled)
 
 
 def take_step(
-    sampler: Filter, model: Model, proposal: Proposal, state: State | None, frame: Frame, randomness: Randomness
+    sampler: Filter,
+    model: Model,
+    proposal: Proposal,
+    state: State | None,
+    frame: Frame,
+    randomness: Randomness,
+    reference: Reference | None = None,
 ) -> Outcome:
-    """One step of K particles; from nothing to the first weighted particles where `state` is None."""
+    """One step of K particles; from nothing to the first weighted particles where `state` is None.
+
+    With `reference` it is a step of a conditional filter, whose `resampling` is a `Conditional`.
+    """
     particles, noise = sampler.particles, randomness.noise
     imputation = imputation_keys(model, frame, randomness.imputation, particles)
+    themselves = jnp.arange(particles, dtype=jnp.int32)
     if state is None:
-        memory, ancestors, resampled = model.start(frame.inputs), jnp.arange(particles, dtype=jnp.int32), False
+        memory, ancestors, resampled = model.start(frame.inputs), themselves, False
+        index = None if reference is None else reference.index
     else:
-        state, ancestors, resampled = _resample(sampler, state, frame, randomness.resampling)
-        memory = state.memory
+        state, ancestors, resampled = _resample(sampler, state, frame, randomness.resampling, reference)
+        memory, index = state.memory, state.reference
 
-    def extend(memory: Memory, noise: Any, imputation: Key | None) -> tuple[Any, Scalar, Memory]:
+    def extend(memory: Memory, noise: Any, imputation: Key | None, number: Any) -> tuple[Any, Scalar, Any, Memory]:
         prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=state is None)
-        latent = from_noise(proposed, noise)
-        densities = log_densities(model, prior, proposed, memory, latent, frame, imputation)
+        latent, imputed = from_noise(proposed, noise), imputation
+        if reference is not None:
+            latent = jnp.where(number == index, reference.latent, latent)
+            imputed = None if imputation is None else (imputation, number == index, reference.observation)
+        densities = log_densities(model, prior, proposed, memory, latent, frame, imputed)
         later = model.advance_with(memory, latent, densities.observation, frame.observed, frame.inputs)
-        return latent, densities.log_weight, later
+        return latent, densities.log_weight, None if imputation is None else densities.observation, later
 
-    in_axes = (None if state is None else 0, 0, 0)
-    latents, log_ratios, later = jax.vmap(extend, in_axes=in_axes)(memory, noise, imputation)
+    in_axes = (None if state is None else 0, 0, 0, 0)
+    drawn = jax.vmap(extend, in_axes=in_axes)(memory, noise, imputation, themselves)
+    latents, log_ratios, observations, later = drawn
     carried = uniform_log_weights(particles, log_ratios.dtype) if state is None else state.log_weights
     log_weights, increment = weigh(carried, log_ratios, frame)
-    after = State(later, latents, log_weights)
+    after = State(later, latents, log_weights, index)
     if state is not None:
         after = frame.unless_padding(after, state)
     draw = StepDraw(
@@ -81,35 +118,52 @@ def take_step(
         log_weights=after.log_weights,
         imputation=imputation,
     )
-    return Outcome(after, increment, draw)
+    return Outcome(after, increment, draw, observations)
 
 
-def _resample(sampler: Filter, state: State, frame: Frame, numbers: Any) -> tuple[State, Ancestors, Any]:
+def _resample(
+    sampler: Filter, state: State, frame: Frame, numbers: Any, reference: Reference | None
+) -> tuple[State, Ancestors, Any]:
     """The state with resampled histories and even weights, if the criterion asks for it."""
     themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
-    wanted = sampler.criterion(state.log_weights)
+    wanted, scheme = sampler.criterion(state.log_weights), sampler.resampling
+    parent = index = None
+    if reference is not None:
+        assert isinstance(scheme, Conditional)
+        assert state.reference is not None
+        parent = index = state.reference
+        if reference.log_ahead is not None:
+            chosen = scheme.choose(normalize(state.log_weights + reference.log_ahead)[0], numbers)
+            parent = index = frame.unless_padding(chosen, parent)
     if wanted is False:
-        return state, themselves, False
+        return State(state.memory, state.latents, state.log_weights, index), themselves, False
     if frame.present is not None:
         wanted = jnp.logical_and(wanted, frame.present)
-    ancestors = sampler.resampling.ancestors(state.log_weights, numbers)
+    if parent is None:
+        ancestors = scheme.ancestors(state.log_weights, numbers)
+    else:
+        ancestors, index = scheme.given(state.log_weights, numbers, parent)  # pyright: ignore[reportAttributeAccessIssue]
     log_weights = uniform_log_weights(sampler.particles, state.log_weights.dtype)
     if wanted is not True:
         ancestors = jnp.where(wanted, ancestors, themselves)
         log_weights = jnp.where(wanted, log_weights, state.log_weights)
+        index = None if index is None or parent is None else jnp.where(wanted, index, parent)
     # The latents stay: only a padded step hands them on, and it does not resample.
-    return State(inherit(state.memory, ancestors), state.latents, log_weights), ancestors, wanted
+    memory = inherit(state.memory, ancestors, ascending=scheme.ascending)
+    return State(memory, state.latents, log_weights, index), ancestors, wanted
 
 
-def inherit(tree: Any, ancestors: Ancestors) -> Any:
+def inherit(tree: Any, ancestors: Ancestors, *, ascending: bool = True) -> Any:
     """What the ancestors had, for their descendants."""
-    return jax.tree.map(lambda array: array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=True), tree)
+    return jax.tree.map(
+        lambda array: array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=ascending), tree
+    )
 
 
 def prior_and_proposed(
     model: Model, proposal: Proposal, memory: Memory, frame: Frame, *, first: bool
 ) -> tuple[Any, Any]:
-    """p(z_t | h_t-1) and q(z_t | h_t-1, x); the same object for a proposal that returns its prior."""
+    """Return p(z_t | h_t-1) and q(z_t | h_t-1, x); they are the same object if a proposal returns its prior."""
     if first:
         prior = model.initial(memory, frame.inputs)
         return prior, proposal.initial(prior, frame.context)
@@ -120,9 +174,10 @@ def prior_and_proposed(
 class Densities(NamedTuple):
     """The log-densities of one particle at a step, and the observation that its memory reads.
 
-    `log_joint` is log p(z_t, x_t | h_t-1) of what was observed of x_t, `log_imputed` log p of what was imputed given
-    that; `log_proposal` is log q(z_t | h_t-1, x); `log_weight` is log_joint - log_proposal, with the score of what was
-    imputed.
+    - `log_joint`: log p(z_t, x_t | h_t-1), for the observed part of x_t.
+    - `log_imputed`: log p of the imputed part, given the observed part.
+    - `log_proposal`: log q(z_t | h_t-1, x).
+    - `log_weight`: log_joint - log_proposal, with the score of the imputed part.
     """
 
     log_joint: Scalar
@@ -133,9 +188,12 @@ class Densities(NamedTuple):
 
 
 def log_densities(
-    model: Model, prior: Any, proposed: Any, memory: Memory, latent: Any, frame: Frame, imputation: Key | None
+    model: Model, prior: Any, proposed: Any, memory: Memory, latent: Any, frame: Frame, imputation: Any
 ) -> Densities:
-    """The densities of z_t and x_t for one particle; what is missing of x_t is imputed where its memory needs it."""
+    """The densities of z_t and x_t for one particle; what is missing of x_t is imputed where its memory needs it.
+
+    `imputation` is a key; or a key, whether the particle is the reference, and what that has in place of a draw.
+    """
     emission = model.emission(memory, latent, frame.inputs)
     log_emission = observed_log_prob(emission, frame.observation, frame.observed)
     log_prior, log_proposal = log_prob(prior, latent), log_prob(proposed, latent)
@@ -144,11 +202,11 @@ def log_densities(
     log_weight = log_emission if proposed is prior else log_emission + log_prior - log_proposal
     if imputation is None or frame.observed is None:
         return Densities(log_joint, jnp.zeros_like(log_joint), log_proposal, log_weight, frame.observation)
-    # A memory that reads x_t needs all of it. What is missing is drawn from its conditional distribution given the
-    # rest, which multiplies the weight by one: the evidence stays unbiased.
+    # A memory that reads x_t needs all of it. Missing values are drawn from their conditional distribution given the
+    # observed ones, which multiplies the weight by one: the evidence stays unbiased.
     observation = imputed_observation(emission, frame, imputation)
-    # The draw is stopped, as it may be discrete; its score replaces the gradient through it. There is no score where
-    # the observed part is impossible.
+    # No gradient passes through the draw, because it may be discrete; its score takes the place of that gradient.
+    # There is no score if the observed part is impossible.
     possible = jnp.isfinite(log_emission)
     log_imputed = log_prob(emission, observation) - jnp.where(possible, log_emission, 0.0)
     log_imputed = jnp.where(possible, log_imputed, 0.0)
@@ -156,34 +214,36 @@ def log_densities(
     return Densities(log_joint, log_imputed, log_proposal, log_weight, observation)
 
 
-def imputed_observation(emission: Any, frame: Frame, imputation: Key) -> Observation:
+def imputed_observation(emission: Any, frame: Frame, imputation: Any) -> Observation:
     """x_t with its missing part drawn given the rest."""
     assert frame.observed is not None
-    return jax.lax.stop_gradient(impute(emission, frame.observation, frame.observed, key=imputation))
+    key, is_given, given = imputation if isinstance(imputation, tuple) else (imputation, False, frame.observation)
+    drawn = impute(emission, frame.observation, frame.observed, key=key)
+    return jax.lax.stop_gradient(drawn if is_given is False else jnp.where(is_given, given, drawn))
 
 
 def imputation_keys(model: Model, frame: Frame, key: Key, particles: int) -> Any:
-    """A key for each particle where its memory needs values that are missing; otherwise None."""
+    """Return a key for each particle if its memory reads values that are missing; otherwise None."""
     if frame.observed is None or not model.imputes:
         return None
     return jax.random.split(key, particles)
 
 
 def weigh(carried: LogWeights, log_weights: LogWeights, frame: Frame) -> tuple[LogWeights, Scalar]:
-    """The carried weights times the new ones, normalized, and log R_t."""
-    # A particle of weight zero keeps it, also where its log-weight is NaN because it wandered off.
+    """Return the product of the carried and the new weights, normalized, and log R_t."""
+    # The weight of a zero-weight particle stays zero, also if its latent is so far off that its log-weight is NaN.
     alive = carried > -jnp.inf
     log_weights = jnp.where(alive, carried + jnp.where(alive, log_weights.astype(carried.dtype), 0.0), -jnp.inf)
     if frame.present is None:
         return normalize(log_weights)
-    # Before normalizing, so that no gradient passes through what a padded step would have weighed.
+    # Padding is masked before normalization, so that no gradient passes through the weights of a padded step.
     log_weights, increment = normalize(jnp.where(frame.present, log_weights, carried))
     return log_weights, jnp.where(frame.present, increment, 0.0)
 
 
 def step_record(increment: Scalar, log_weights: LogWeights, ancestors: Ancestors, resampled: Any) -> Record:
-    """How a step went, from its increment, the weights after it and the ancestors before it."""
-    # Ancestors ascend, so that distinct ones are counted by comparing neighbors.
+    """Return the diagnostics of a step, from its increment, the weights after it and its ancestors."""
+    # Ancestors are in ascending order, so comparing neighbors counts the distinct ones.
     changes = jnp.sum(ancestors[1:] != ancestors[:-1])
     return Record(
         log_evidence=increment,
