@@ -143,6 +143,11 @@ def long_varint(path):
     path.write_bytes(b"MThd" + struct.pack(">IHHH", 6, 0, 1, 480) + b"MTrk" + struct.pack(">I", len(track)) + track)
 
 
+def long_text(path):
+    """NetCDF 3 whose first dimension has a name of two gigabytes."""
+    path.write_bytes(b"CDF\x01" + bytes(4) + struct.pack(">III", 10, 1, 2**31 - 1) + b"time")
+
+
 BOMBS = {
     "shared.pickle": (lambda path: path.write_bytes(pickle.dumps({"train": shared_lists(9, 60)})), "is no MIDI number"),
     "many.pickle": (
@@ -156,6 +161,7 @@ BOMBS = {
     "chunk.nc": (lambda path: chunked(path, (10,), (10,), maxshape=(None,)), None),
     "huge.nc": (lambda path: chunked(path, (2**40,), (2**20,)), "elements, but at most"),
     "chunks.nc": (lambda path: chunked(path, (2**29 - 1,), (2**29 - 1,)), "but at most"),
+    "text.nc": (long_text, "is damaged, or no NetCDF file"),
     "bytes.npz": (lambda path: zipped(path, a=((2**31,), "<f8")), "elements, but at most"),
     "wide.npz": (lambda path: zipped(path, a=((10,), "<U99999999")), "bytes after unpacking, but at most"),
     "empty.npz": (lambda path: zipped(path, a=((2**40, 0, 2**40), "<f8"), b=((2**50,), "|V0")), "elements, but at"),

@@ -89,7 +89,10 @@ def main() -> None:
     use_compile_cache()
     code = 1
     try:
-        app()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
     except Exception as error:

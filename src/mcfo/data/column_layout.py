@@ -114,7 +114,7 @@ def choose_columns(
         return (index_of[name],) if name in index_of else tuple(find(part.strip()) for part in name.split(","))
 
     time = () if wanted.time is None else find_time(wanted.time)
-    requests = Counter([*(chosen or []), *inputs, *(() if series is None else (series,)), *time])
+    requests: Counter[int] = Counter([*(chosen or []), *inputs, *(() if series is None else (series,)), *time])
     for index, count in requests.items():
         if count > 1:
             raise InputError(

@@ -14,6 +14,7 @@ _FEW = 100
 def check_storage(path: Path, file: Any) -> None:
     """Refuse a file that reads other files, or whose data at the root are larger than the limits."""
     import h5py
+    from h5py import h5l, h5o  # pyright: ignore[reportAttributeAccessIssue]
 
     most, size = limits(), path.stat().st_size
     elements = unpacked = 0
@@ -25,12 +26,12 @@ def check_storage(path: Path, file: Any) -> None:
             for name in group:
                 # A soft link stays within the file, and what it leads to has a link of its own.
                 kind = group.links.get_info(name).type
-                if kind == h5py.h5l.TYPE_EXTERNAL:
+                if kind == h5l.TYPE_EXTERNAL:
                     raise _elsewhere(path, name, "is a link to another file")
-                if kind != h5py.h5l.TYPE_HARD:
+                if kind != h5l.TYPE_HARD:
                     continue
-                found = h5py.h5o.open(group, name)
-                address = h5py.h5o.get_info(found).addr
+                found = h5o.open(group, name)
+                address = h5o.get_info(found).addr
                 if address in seen:
                     continue
                 seen.add(address)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
-from io import BufferedIOBase
 from typing import Any, NamedTuple, NoReturn
 
 from mcfo.errors import InputError, nearest
@@ -24,8 +23,8 @@ class Line(NamedTuple):
     inputs: list[float] | None
 
 
-def read_lines(file: BufferedIOBase) -> Iterator[str | InputError]:
-    """Yield the lines of a stream, and an error in place of one that is too long or no text in UTF-8."""
+def read_lines(file: Any) -> Iterator[str | InputError]:
+    """Yield the lines of a stream of bytes, and an error in place of one that is too long or no text in UTF-8."""
     most = limits()
     while line := file.readline(most.line + 1):
         try:

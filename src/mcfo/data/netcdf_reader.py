@@ -1,6 +1,7 @@
 """Series from NetCDF files, of version 3 or 4; a file of version 4 is HDF5."""
 
 import contextlib
+import io
 import math
 import warnings
 from collections.abc import Iterator
@@ -51,7 +52,7 @@ def _load(path: Path) -> Any:
 
     with contextlib.ExitStack() as stack:
         # Opened here: a library that cannot read a file may leave it open.
-        file = stack.enter_context(path.open("rb"))
+        file: Any = stack.enter_context(path.open("rb"))
         is_hdf5 = file.read(4) == b"\x89HDF"
         file.seek(0)
         if is_hdf5:
@@ -62,6 +63,10 @@ def _load(path: Path) -> Any:
                 raise not_installed("NetCDF 4", str(error.name), str(error.name), path) from None
             check_storage(path, file)
             file.seek(0)
+        else:
+            # A file on the disk would allocate whatever length a text in the header has.
+            limits().check("bytes", path.stat().st_size, path)
+            file = io.BytesIO(file.read())
         stack.enter_context(warnings.catch_warnings())
         # About texts and times that it decodes in its own way; what is wrong for us is refused below.
         warnings.simplefilter("ignore")

@@ -28,6 +28,8 @@ from mcfo.learning.step import State
 KEEP = 3
 """The number of newest checkpoints that are preserved, besides the best."""
 _SCORE = "nll_per_step"
+_ROOM = 2**22
+"""Bytes of free space below which a disk is full: a checkpoint is written as many small files."""
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -109,8 +111,9 @@ class Checkpoints:
             # Orbax and its storage raise errors of many types; each means that this checkpoint does not exist.
             self._failed = True
             raise RunError(
-                f"Cannot write the checkpoint of step {step} into {self._folder}: {_first_line(error)} Earlier ones "
-                "are complete. Free some space, or repair the folder, and resume: --resume (in Python, resume=True)."
+                f"Cannot write the checkpoint of step {step} into {self._folder}: {_reason(self._folder, error)} "
+                "Earlier ones are complete. Free some space, or repair the folder, and resume: --resume (in Python, "
+                "resume=True)."
             ) from error
 
     def restore(self, like: State) -> tuple[State, float] | None:
@@ -173,6 +176,9 @@ class Checkpoints:
                 raise
 
 
-def _first_line(error: Exception) -> str:
-    line = str(error).strip().partition("\n")[0] or type(error).__name__
+def _reason(folder: Path, error: Exception) -> str:
+    """Why a checkpoint could not be written."""
+    if folder.exists() and shutil.disk_usage(folder).free < _ROOM:
+        return "There is no room left on the disk."
+    line = str(error).strip().partition("\n")[0][:200] or type(error).__name__
     return line if line.endswith(".") else line + "."
