@@ -19,7 +19,7 @@ NEWEST = $(firstword $(foreach one,python3.13 python3.12,$(if $(call version,$(o
 NEWEST_TESTS := tests/data tests/smc tests/gradients tests/objectives tests/cli/test_fit.py
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-newest verify bench docs lint format lock clean
+.PHONY: help setup demo test test-newest verify fuzz bench docs lint format lock clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +49,9 @@ test-newest: ## Run the fast tests of statistics, gradients and fits on the newe
 
 verify: $(READY) ## Run what is too long for CI: the slow tests and the long studies (hours); ARGS="-m slow" the first alone
 	@$(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup -m "slow or verify" $(ARGS)
+
+fuzz: $(READY) ## Read random files and run folders, hostile ones too; ARGS="--minutes 30" for longer than 5
+	@PYTHONPATH=tests $(BIN)/python -m fuzz $(ARGS)
 
 bench: $(READY) ## Compare with the peers and write results/bench; ARGS=quick takes under five minutes
 	@$(BIN)/python benchmarks/run.py $(ARGS)

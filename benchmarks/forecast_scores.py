@@ -11,7 +11,7 @@ all models. Writes forecast_scores.csv.
 import csv
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,6 +48,7 @@ CASES = {
         {
             "local level": {"level": "local level", "seasonal": 12},
             "local linear trend": {"level": "local linear trend", "seasonal": 12},
+            "local linear trend, waves": {"level": "local linear trend", "freq_seasonal": [{"period": 12}]},
         },
     ),
     "driver_deaths": Case(
@@ -57,11 +58,12 @@ CASES = {
         {
             "local level": {"level": "local level", "seasonal": 12},
             "local linear trend": {"level": "local linear trend", "seasonal": 12},
+            "local linear trend, waves": {"level": "local linear trend", "freq_seasonal": [{"period": 12}]},
         },
     ),
     "lynx": Case(
         5,
-        {"cycle": "damped", "transform": "log"},
+        {"cycle": "smooth", "transform": "log"},
         {"order": (2, 0, 0), "trend": "c"},
         {
             "local level": {"level": "local level", "cycle": True, "stochastic_cycle": True, "damped_cycle": True},
@@ -98,48 +100,59 @@ def split(values: np.ndarray) -> int:
     return len(values) - round(SHARE * len(values))
 
 
-def our_moments(values: np.ndarray, options: dict[str, Any], horizon: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield mean and standard deviation of the logarithm 1 to `horizon` steps ahead, from each origin."""
-    fitted = mcfo.fit("structural", values[: split(values)], **options)
-    series = mcfo.Series.from_values(values)
-    rolled = mcfo.evaluate_rolling(fitted.model, fitted.proposal, series, horizon=horizon, first=split(values) + 1)
-    for quantiles in rolled.series[0].quantiles[split(values) : len(values) - horizon + 1]:
-        center, upper = (np.log(quantiles[:, LEVELS.index(level), 0]) for level in (0.5, 0.75))
-        yield center, (upper - center) / norm.ppf(0.75)
+Moments = Callable[[int], np.ndarray]
+"""From the number of steps ahead to mean and standard deviation of the logarithm, (origins, 2)."""
 
 
-def their_moments(model: Any, values: np.ndarray, horizon: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The same by a model of statsmodels of the logarithms; `model` builds it from them."""
+def our_moments(values: np.ndarray, options: dict[str, Any]) -> Moments:
+    """Fit our model, and return what it forecasts."""
+    fitted, series = mcfo.fit("structural", values[: split(values)], **options), mcfo.Series.from_values(values)
+
+    def moments(ahead: int) -> np.ndarray:
+        rolled = mcfo.evaluate_rolling(fitted.model, fitted.proposal, series, horizon=ahead, first=split(values) + 1)
+        quantiles = rolled.series[0].quantiles[split(values) : len(values) - ahead + 1, -1, :, 0]
+        center, upper = (np.log(quantiles[:, LEVELS.index(level)]) for level in (0.5, 0.75))
+        return np.column_stack([center, (upper - center) / norm.ppf(0.75)])
+
+    return moments
+
+
+def their_moments(build: Callable[[np.ndarray], Any], values: np.ndarray) -> Moments:
+    """The same by a model of statsmodels of the logarithms, which `build` makes."""
     logarithms = np.log(values)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about starts and convergence; the best of three searches counts
-        learner = model(logarithms[: split(values)])
-        searches = [learner.fit(disp=0, method=method, maxiter=1000) for method in ("lbfgs", "powell", "nm")]
-        best = max(searches, key=lambda one: one.llf)
-        whole = model(logarithms).smooth(best.params)
-        for origin in range(split(values), len(values) - horizon + 1):
-            ahead = whole.get_prediction(origin, origin + horizon - 1, dynamic=True)
-            yield np.asarray(ahead.predicted_mean), np.sqrt(np.asarray(ahead.var_pred_mean))
+        learner = build(logarithms[: split(values)])
+        searches = [learner.fit(disp=0, method=method, maxiter=500) for method in ("lbfgs", "powell", "nm")]
+    whole = build(logarithms).smooth(max(searches, key=lambda one: one.llf).params)
+
+    def moments(ahead: int) -> np.ndarray:
+        found = []
+        for origin in range(split(values), len(values) - ahead + 1):
+            law = whole.get_prediction(origin, origin + ahead - 1, dynamic=True)
+            found.append((np.asarray(law.predicted_mean)[-1], np.sqrt(np.asarray(law.var_pred_mean)[-1])))
+        return np.array(found)
+
+    return moments
 
 
-def rows(name: str, case: Case) -> list[Row]:
-    """Return the scores of all models of a series, one step and `horizon` steps ahead."""
-    values, found = read(name), []
+def rows(name: str, case: Case) -> Iterator[Row]:
+    """Yield the scores of all models of a series, one step and `horizon` steps ahead."""
+    values = read(name)
 
-    def theirs(build: Any) -> Any:
-        return lambda horizon: their_moments(build, values, horizon)
+    def structural(options: dict[str, Any]) -> Moments:
+        return their_moments(lambda y: sm.tsa.UnobservedComponents(y, use_exact_diffuse=True, **options), values)
 
-    models = {"mcfo structural": lambda horizon: our_moments(values, case.ours, horizon)}
-    models["statsmodels SARIMAX"] = theirs(lambda y: sm.tsa.SARIMAX(y, **case.sarimax))
+    models = {"mcfo structural": lambda: our_moments(values, case.ours)}
+    models["statsmodels SARIMAX"] = lambda: their_moments(lambda y: sm.tsa.SARIMAX(y, **case.sarimax), values)
     for kind, options in case.structural.items():
-        build = lambda y, options=options: sm.tsa.UnobservedComponents(y, use_exact_diffuse=True, **options)  # noqa: E731
-        models[f"statsmodels UnobservedComponents, {kind}"] = theirs(build)
-    for model, moments in models.items():
+        models[f"statsmodels structural, {kind}"] = lambda options=options: structural(options)
+    for model, build in models.items():
+        moments = build()
         for ahead in (1, case.horizon):
-            mean, scale = np.array([[one[-1] for one in each] for each in moments(ahead)]).T
+            mean, scale = moments(ahead).T
             scores = log_normal_crps(mean, scale, values[split(values) + ahead - 1 :])
-            found.append(Row(name, model, ahead, len(scores), float(scores.mean())))
-    return found
+            yield Row(name, model, ahead, len(scores), float(scores.mean()))
 
 
 def ratios(table: list[Row]) -> dict[tuple[str, int], float]:
@@ -153,14 +166,16 @@ def ratios(table: list[Row]) -> dict[tuple[str, int], float]:
 
 
 def main(folder: str = "results/verify") -> None:
-    table = [row for name, case in CASES.items() for row in rows(name, case)]
+    table = []
+    for name, case in CASES.items():
+        for row in rows(name, case):
+            print(f"{row.series:14s} {row.model:45s} {row.ahead:3d} {row.forecasts:4d} {row.crps:10.4f}", flush=True)
+            table.append(row)
     Path(folder).mkdir(parents=True, exist_ok=True)
     with (Path(folder) / "forecast_scores.csv").open("w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(Row._fields)
         writer.writerows([*row[:-1], f"{row.crps:.4f}"] for row in table)
-    for row in table:
-        print(f"{row.series:14s} {row.model:50s} {row.ahead:3d} {row.forecasts:4d} {row.crps:10.4f}")
     for (series, ahead), ratio in ratios(table).items():
         print(f"{series} {ahead} ahead: {ratio:.3f} times the best of statsmodels (wanted: {WITHIN} or less)")
 

@@ -32,6 +32,7 @@ def on_files(files: Files, config: Any) -> Files:
         "index.md": (ROOT / "README.md").read_text(),
         "contributing.md": (ROOT / "CONTRIBUTING.md").read_text(),
         "changelog.md": (ROOT / "CHANGELOG.md").read_text(),
+        "security.md": (ROOT / "SECURITY.md").read_text(),
     }
     for example in examples():
         summary = ast.get_docstring(ast.parse(example.read_text())) or example.stem
@@ -61,6 +62,7 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Links as they are on this site."""
     markdown = markdown.replace("](docs/", "](").replace("](CONTRIBUTING.md", "](contributing.md")
     markdown = markdown.replace("](CHANGELOG.md", "](changelog.md").replace("](../CHANGELOG.md", "](changelog.md")
+    markdown = markdown.replace("](../SECURITY.md", "](security.md")
     markdown = re.sub(r"\]\((?:\.\./)?examples\)", "](examples/index.md)", markdown)
     return re.sub(r"\]\((?:\.\./)?examples/(\w+)\.py\)", r"](examples/\1.md)", markdown)
 

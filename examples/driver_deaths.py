@@ -60,8 +60,8 @@ def main(figure: str | None = None) -> None:
     print(f"log-likelihood {fitted.evaluation.log_evidence:.3f}, exact")
     print(f"the law: {found.median:.1f} % drivers (90 %: {found.low:.1f} to {found.high:.1f})")
     without = mcfo.fit("structural", frame["drivers"], season=12, transform="log")
-    print(f"standard deviation of the level's steps: {100 * float(fitted.model.trend.level_scale):.2f} % a month with ")
-    print(f"the law as an input, {100 * float(without.model.trend.level_scale):.2f} % without")
+    steps = [100 * float(one.model.trend.level_scale) for one in (fitted, without)]
+    print(f"standard deviation of the level's steps: {steps[0]:.2f} % a month, {steps[1]:.2f} % without the law")
     if figure:
         parts = components(fitted.model, fitted.proposal, mcfo.read_series(frame, inputs=["law"])).isel(series=0)
         _draw(figure, frame, parts, found)
@@ -80,7 +80,7 @@ def _draw(figure: str, frame: pd.DataFrame, parts, found: Effect) -> None:
     axes[0].axvline(np.datetime64(LAW), color="0.6", lw=0.8, zorder=0)
     title = f"Seat belt law: {found.median:.0f} % drivers (90 %: {found.low:.0f} to {found.high:.0f})"
     axes[0].set(ylabel="drivers a month", title=title)
-    axes[0].legend(frameon=False, fontsize=8, loc="upper right")
+    axes[0].legend(frameon=False, fontsize=8, loc="lower left")
     season = parts.sel(component="season 12")
     low, high = season["component_quantiles"].sel(quantile=[0.05, 0.95]).values.T
     axes[1].fill_between(months, np.exp(low), np.exp(high), color="#d94801", alpha=0.3, lw=0)

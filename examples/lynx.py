@@ -31,7 +31,7 @@ def lynx() -> tuple[np.ndarray, np.ndarray]:
 def learn(known: np.ndarray, *, steps: int = 300):
     """Negative binomial counts around exp(level + cycle)."""
     return mcfo.fit(
-        "structural", known, level="fixed", cycle="damped", emission="negative-binomial", steps=steps, seeds=(0,)
+        "structural", known, level="fixed", cycle="smooth", emission="negative-binomial", steps=steps, seeds=(0,)
     )
 
 

@@ -56,13 +56,15 @@ def _draw(figure: str, whole: Any, scored: Any) -> None:
     for index, (axis, name) in enumerate(zip(axes.flat, whole.names, strict=False)):
         years, values = whole.moments[index], whole.series_list[index].values()[:, 0]
         quantiles = scored.series[index].quantiles[-HELD_OUT:, 0, :, 0]
-        axis.fill_between(years[-HELD_OUT:], quantiles[:, 0], quantiles[:, -1], color="#08519c", alpha=0.25, lw=0)
-        axis.plot(years[-HELD_OUT:], quantiles[:, 2], color="#08519c", lw=1.2)
-        axis.plot(years, values, color="black", lw=0.8, marker=".", ms=3)
+        axis.fill_between(
+            years[-HELD_OUT:], quantiles[:, 0], quantiles[:, -1], color="#08519c", alpha=0.25, lw=0, label="90 %"
+        )
+        axis.plot(years[-HELD_OUT:], quantiles[:, 2], color="#08519c", lw=1.2, label="one year ahead")
+        axis.plot(years, values, color="black", lw=0.8, marker=".", ms=3, label="observed")
         axis.set_title(name, fontsize=9)
         axis.set_ylim(0)
     axes.flat[-1].axis("off")
-    axes.flat[-1].text(0, 0.4, "black: observed\nblue: one year ahead,\nmedian and 90 %", fontsize=9)
+    axes.flat[-1].legend(*axes.flat[0].get_legend_handles_labels(), frameon=False, fontsize=9, loc="center")
     for axis in axes.flat:
         axis.spines[["top", "right"]].set_visible(False)
     page.suptitle("Investment, millions of dollars a year; the last four years were held out", fontsize=11)

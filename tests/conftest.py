@@ -19,6 +19,8 @@ os.environ["XLA_FLAGS"] = with_flags(
 # when it is imported.
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(Path(__file__).parent.parent / ".pytest_cache" / "programs")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+# Commands write the list of trusted code there.
+os.environ["XDG_CONFIG_HOME"] = str(Path(__file__).parent.parent / ".pytest_cache" / "config")
 
 import jax
 import pytest

@@ -76,3 +76,25 @@ def test_the_regimes_of_growth_have_the_likelihood_of_statsmodels():
     assert calm[years < 1983].mean() < 0.5
     one = mcfo.fit("hmm", values, states=1).evaluation.log_evidence
     assert found > one + 10
+
+
+@pytest.mark.ci
+def test_the_seat_belt_law_has_the_effect_that_harvey_and_durbin_found():
+    deaths = runpy.run_path(str(EXAMPLES / "driver_deaths.py"))
+    frame = deaths["drivers"]()
+    found = deaths["effect"](deaths["learn"](frame), frame)
+    assert found.low < -23.8 < found.high < -10
+    # A law of 1976, which there was not, has no effect.
+    never = frame[frame.index < deaths["LAW"]].assign(law=lambda one: (one.index >= "1976-01").astype(float))
+    placebo = deaths["effect"](deaths["learn"](never), never)
+    assert placebo.low < 0 < placebo.high
+
+
+@pytest.mark.ci
+def test_two_years_of_passengers_are_forecast_better_than_by_the_year_before():
+    airline = runpy.run_path(str(EXAMPLES / "airline.py"))
+    values = airline["passengers"]()
+    known, held_out = values[: -airline["HELD_OUT"]], values[-airline["HELD_OUT"] :].to_numpy()
+    forecast = airline["learn"](known).forecast(known, len(held_out))
+    error = np.abs(forecast["observation_quantiles"].sel(quantile=0.5)[0, :, 0].values - held_out).mean()
+    assert error < 0.5 * np.abs(np.tile(known.to_numpy()[-12:], 2) - held_out).mean()

@@ -13,7 +13,9 @@ ROOT = Path(mcfo.__file__).parent
 # From bottom to top. A module imports from its own layer and from those before it.
 LAYERS = [
     "errors",
+    "limits",
     "files",
+    "interrupts",
     "types",
     "precision",
     "linear_algebra",

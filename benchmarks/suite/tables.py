@@ -6,6 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.table import Table
 
@@ -112,14 +113,15 @@ def growth_table(growth: dict[str, Any]) -> Table:
 
 def startup_table(found: dict[str, Any]) -> Table:
     table = Table(title="Start-up, fresh processes")
-    for title in ("", "s", "quartiles, s"):
+    for title in ("", "s", "quartiles, s", "processor, s"):
         table.add_column(title, justify="right" if title else "left")
     for name, one in found.items():
         if "summary" in one:
-            summary = one["summary"]
-            table.add_row(name, f"{summary['median']:.2f}", f"{summary['low']:.2f} to {summary['high']:.2f}")
+            summary, processor = one["summary"], one.get("processor")
+            spread = f"{summary['low']:.2f} to {summary['high']:.2f}"
+            table.add_row(name, f"{summary['median']:.2f}", spread, f"{np.median(processor):.2f}" if processor else "")
         else:
-            table.add_row(name, f"crashed: {one.get('crashed', 'nothing measured')}", "")
+            table.add_row(name, f"crashed: {one.get('crashed', 'nothing measured')}", "", "")
     return table
 
 

@@ -81,6 +81,7 @@ def _growth(growth: dict[str, Any]) -> list[Target]:
 
 def _startup(found: dict[str, Any]) -> list[Target]:
     limits = {"import mcfo": 2.0, "import mcfo and use it": 2.0, startup.HELP: 1.0, startup.FIT: 3.0}
+    limits |= {startup.STRUCTURAL: 8.0, startup.RESULT: 5.0, startup.FORECAST: 8.0, startup.CALL: 0.5}
     return [
         _at_most(f"{name}, seconds", found.get(name, {}).get("summary", {}).get("median"), most)
         for name, most in limits.items()

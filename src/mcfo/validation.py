@@ -1,15 +1,16 @@
 """Reading numbers from users: what is not a table of real numbers is refused, with its position."""
 
 import math
+import sys
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 
 
 def float_dtype() -> np.dtype:
-    """Return the floating-point type of JAX's current precision."""
-    return jnp.result_type(float)
+    """Return the floating-point type of JAX's current precision; its default where nothing has imported JAX."""
+    jax = sys.modules.get("jax")
+    return np.dtype(np.float32) if jax is None else jax.numpy.result_type(float)
 
 
 def read_table(values: Any, name: str) -> np.ndarray:

@@ -17,7 +17,7 @@ from mcfo.series import Frame, Series
 
 ROOT = Path(mcfo.__file__).parent
 # The text of a cell becomes a number there: it holds an observation, though no array yet.
-READER = "data/table_files.py"
+READER = "data/csv_reader.py"
 
 
 def carries(value, depth=2):

@@ -114,13 +114,15 @@ def test_report_is_made_again(place):
 
 
 @pytest.mark.slow
-def test_an_own_model_is_fitted_and_evaluated(place, tmp_path):
+def test_an_own_model_is_fitted_and_evaluated(place, tmp_path, monkeypatch):
     own = f"{place / 'own.py'}:Drift"
     result = invoke(
         "fit", own, "--data", place / "series.csv", "--out", tmp_path / "run", "--tensorboard", "--holdout", 0.4, *SMALL
     )
     assert result.exit_code == 0, result.output
     assert list((tmp_path / "run" / "tensorboard" / "seed-0").iterdir())
+    assert invoke("evaluate", tmp_path / "run", "--data", place / "series.csv", "--particles", 9).exit_code == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of-somebody-else"))
     assert refused(invoke("evaluate", tmp_path / "run", "--data", place / "series.csv"), "--model path/to/own.py:Drift")
     found = invoke("evaluate", tmp_path / "run", "--data", place / "series.csv", "--model", own, "--particles", 9)
     assert found.exit_code == 0, found.output
@@ -129,12 +131,14 @@ def test_an_own_model_is_fitted_and_evaluated(place, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_own_proposal_is_evaluated_too(place, tmp_path):
+def test_an_own_proposal_is_evaluated_too(place, tmp_path, monkeypatch):
     own = ["--proposal", f"{place / 'own.py'}:Wide"]
     run = tmp_path / "a run [/x]"
     fit = invoke("fit", "linear-gaussian", "--data", place / "series.csv", "--out", run, *own, *SMALL)
     assert fit.exit_code == 0, fit.output
     evaluate = ["evaluate", run, "--data", place / "series.csv", "--particles", 9]
+    assert invoke(*evaluate).exit_code == 0
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "of-somebody-else"))
     assert refused(invoke(*evaluate), "Say where it is: --proposal")
     assert invoke(*evaluate, *own).exit_code == 0
     (place / "two.csv").write_text("a,b\n1,2\n2,3\n")

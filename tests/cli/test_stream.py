@@ -142,7 +142,7 @@ class Process:
         if number is not None:
             self.process.send_signal(number)
         output, errors = self.process.communicate(timeout=120)
-        assert self.process.returncode == (-number if number == signal.SIGKILL else 0), errors
+        assert self.process.returncode == {signal.SIGKILL: -9, signal.SIGINT: 130}.get(number, 0), errors
         return output
 
 

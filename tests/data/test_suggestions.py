@@ -132,7 +132,7 @@ def test_what_follows_for_real_series():
     assert (deaths.model, deaths.options["season"]) == ("structural", "12")
     assert "trend" not in deaths.options
     lynx = suggest(table(LYNX, "1821-01-01", "YS"))
-    assert (lynx.model, lynx.options) == ("structural", {"cycle": "damped", "transform": "log"})
+    assert (lynx.model, lynx.options) == ("structural", {"cycle": "smooth", "transform": "log"})
     nile = suggest(table(SERIES["nile"][0], "1871-01-01", "YS"))
     assert (nile.model, nile.options) == ("structural", {})
 
@@ -188,11 +188,18 @@ def test_outliers_and_units():
 
 def test_options_that_the_data_decide():
     asked = {"season": "auto", "transform": "auto", "trend": "local", "level": "walk"}
-    found, note = fill_auto(asked, table(AIRLINE))
+    found, note = fill_auto("structural", asked, table(AIRLINE))
     assert found == {"trend": "local", "level": "walk", "season": "12", "transform": "log"}
     assert note == "The data suggest season=12, transform=log."
-    assert fill_auto(asked, table(np.random.default_rng(0).normal(size=100))) == (
+    assert fill_auto("structural", asked, table(np.random.default_rng(0).normal(size=100))) == (
         {"trend": "local", "level": "walk"},
         "The data suggest no season, no transform.",
     )
-    assert fill_auto({"season": "4"}, table(AIRLINE)) == ({"season": "4"}, "")
+    # The trend of a level that walks is decided by the data, unless it is given.
+    found, note = fill_auto("structural", {"season": "4"}, table(AIRLINE))
+    assert (found, note) == ({"season": "4", "trend": "local"}, "The data suggest trend=local.")
+    for name, given in (("structural", {"level": "fixed"}), ("structural", {"trend": "none"}), ("local-level", {})):
+        assert fill_auto(name, given, table(AIRLINE)) == (given, "")
+    assert fill_auto("structural", {}, table(DRIVER_DEATHS)) == ({}, "")
+    found, note = fill_auto("structural", {"cycle": "damped"}, table(LYNX))
+    assert (found, note) == ({"cycle": "damped", "level": "fixed"}, "The data suggest level=fixed.")

@@ -317,11 +317,11 @@ def damaged_archives():
     return {
         "truncated": (content[:4000], "is damaged, or no NPZ file of numbers (BadZipFile"),
         "altered": (content[:3000] + bytes(100) + content[3100:], "is damaged, or no NPZ file of numbers"),
-        "empty": (b"", "is damaged, or no NPZ file of numbers (EOFError"),
-        "text": (b"a,b\n1,2\n", "is damaged, or no NPZ file of numbers (ValueError"),
-        "pickle": (b"\x80\x04K\x01.", "is damaged, or no NPZ file of numbers (ValueError"),
+        "empty": (b"", "is damaged, or no NPZ file of numbers (BadZipFile"),
+        "text": (b"a,b\n1,2\n", "is damaged, or no NPZ file of numbers (BadZipFile"),
+        "pickle": (b"\x80\x04K\x01.", "is damaged, or no NPZ file of numbers (BadZipFile"),
         "npy": (plain.getvalue(), "holds one array without a name (.npy)"),
-        "zip": (other.getvalue(), "'readme.txt' is no array"),
+        "zip": (other.getvalue(), "is damaged, or no NPZ file of numbers (ValueError: the magic string is not correct"),
     }
 
 

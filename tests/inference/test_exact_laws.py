@@ -13,9 +13,11 @@ from mcfo.inference.exact_laws import rolling_laws
 from mcfo.inference.observation_laws import ObservationLaws
 from mcfo.models.linear_gaussian import LinearGaussian
 from mcfo.proposals.base import Bootstrap
+from mcfo.proposals.gaussian import LocallyOptimal
 from mcfo.series import Series
 from mcfo.transforms import read_transform
 from support.means import assert_mean
+from support.real_series import AIRLINE
 
 STEPS, HORIZON = 12, 4
 
@@ -137,6 +139,27 @@ def test_particles_score_as_the_exact_distributions_within_their_printed_errors(
         abs(one.log_score - other.log_score) > 3 * other.log_score_error
         for one, other in zip(wrong.scores, by_particles.scores, strict=True)
     )
+
+
+@pytest.mark.ci
+def test_narrow_emissions_are_scored_by_draws_of_the_proposal():
+    """The local trend of the logarithms of airline passengers has hardly any noise in what is seen."""
+    model = LinearGaussian(
+        initial_mean=[4.7, 0.01],
+        initial_noise=[0.1, 0.001],
+        transition_matrix=[[1.0, 1.0], [0.0, 1.0]],
+        transition_noise=[0.01, 1e-6],
+        emission_matrix=[[1.0, 0.0]],
+        emission_noise=1e-6,
+    )
+    series = Series.from_values(np.log(AIRLINE))
+    options = {"horizon": 6, "first": 121, "particles": 1000, "draws": 1000, "key": jax.random.key(0)}
+    exact = mcfo.evaluate_rolling(model, Bootstrap(), series, horizon=6, first=121)
+    good, blind = (mcfo.evaluate_rolling(model, one, series, **options) for one in (LocallyOptimal(model), Bootstrap()))
+    for one, other in zip(exact.scores, good.scores, strict=True):
+        assert abs(one.log_score - other.log_score) < 3 * other.log_score_error < 0.1
+    # Draws of the transition alone miss what came: their scores are dashes.
+    assert np.isnan([one.log_score for one in blind.scores[1:]]).all()
 
 
 def test_a_log_score_that_a_few_draws_decide_is_not_a_number():

@@ -9,7 +9,7 @@ import statsmodels.api as sm
 
 from mcfo import Series, kalman_filter, kalman_forecast, kalman_smoother
 from mcfo.exact import is_exact, log_evidence
-from mcfo.models import Cycle, GaussianStructural, Regression, Season, Trend, structural
+from mcfo.models import AR, Cycle, GaussianStructural, Regression, Season, Trend, structural
 from mcfo.transforms import Log
 from support.structural_grid import (
     AR2,
@@ -215,3 +215,15 @@ def test_single_precision_is_near():
         assert value.dtype == jnp.float32
         assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(score))
     np.testing.assert_allclose(value, exact, rtol=1e-4)
+
+
+def test_a_smooth_cycle_is_an_autoregression_of_order_two():
+    values, _ = data(gaps=True)
+    series, damping, angle = Series.from_values(values), 0.83, 2 * np.pi / 9
+    smooth = Cycle(period=9, damping=damping, scale=0.5, bounds=(2, 30), smooth=True)
+    same = AR(coefficients=[2 * damping * np.cos(angle), -(damping**2)], scale=0.5 * damping * np.sin(angle))
+    both = [GaussianStructural(trend=WALK, irregular_scale=0.4, **part) for part in ({"cycle": smooth}, {"ar": same})]
+    found, expected = (float(log_evidence(model, series)) for model in both)
+    np.testing.assert_allclose(found, expected, rtol=1e-10)
+    noisy = GaussianStructural(trend=WALK, irregular_scale=0.4, cycle=cycle(scale=0.5))
+    assert abs(float(log_evidence(noisy, series)) - expected) > 0.1

@@ -11,44 +11,14 @@ from scipy.optimize import minimize
 from mcfo import Series, initialize
 from mcfo.exact import log_evidence
 from mcfo.learning.parameters import Modules, split
-from support.real_series import AIRLINE, DRIVER_DEATHS
-
-
-def co2():
-    # 1958 has gaps.
-    return sm.datasets.co2.load_pandas().data["co2"].resample("MS").mean().to_numpy()
-
-
-CASES = {
-    "nile level": (
-        lambda: sm.datasets.nile.load_pandas().data["volume"].to_numpy(float),
-        {},
-        {"level": "local level"},
-    ),
-    "nile trend": (
-        lambda: sm.datasets.nile.load_pandas().data["volume"].to_numpy(float),
-        {"trend": "local"},
-        {"level": "local linear trend"},
-    ),
-    "airline": (
-        lambda: AIRLINE,
-        {"trend": "local", "season": 12, "transform": "log"},
-        {"level": "local linear trend", "seasonal": 12},
-    ),
-    "driver deaths": (
-        lambda: DRIVER_DEATHS,
-        {"season": 12, "transform": "log"},
-        {"level": "local level", "seasonal": 12},
-    ),
-    "co2": (co2, {"trend": "local", "season": 12}, {"level": "local linear trend", "seasonal": 12}),
-}
+from support.real_series import MAXIMA
 
 
 @pytest.mark.ci
 @pytest.mark.filterwarnings("ignore::statsmodels.tools.sm_exceptions.ConvergenceWarning")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", MAXIMA)
 def test_the_maximum_is_that_of_statsmodels(name):
-    load, words, options = CASES[name]
+    load, words, options = MAXIMA[name]
     values = load()
     series = Series.from_values(values)
     start = initialize("structural", series, **words)

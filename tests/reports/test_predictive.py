@@ -111,11 +111,16 @@ def test_forecasts_and_concerns_are_said_first(tmp_path):
     pages = {}
     for name, model in {"right": MODEL, "wrong": forgetful}.items():
         path = write_folder(tmp_path / name, None, make_lines(0, steps=50), make_results(make_seed(0)))
-        write_checks(path / "checks.npz", predictive_checks(model, LocallyOptimal(model), data, **SIZES), ["level"])
+        checks = predictive_checks(model, LocallyOptimal(model), data, season=4, **SIZES)
+        # One page is about the data that the run learned from, the other about others.
+        digest = "0123456789abcdef" * 4 if name == "right" else "another"
+        write_checks(path / "checks.npz", checks, ["level"], digest=digest)
         page = re.sub(r"base64,[^\"]*", "", write_run_report(path).read_text())
         pages[name] = " ".join(re.sub(r"<[^>]*>", " ", page).split())
     assert re.search(r"Forecasts of level one step ahead miss it by \d\.\d+ \(RMSE\), \d+% less", pages["right"])
     assert "Nothing stands out" in pages["right"]
+    assert ["In-sample" in pages[name] for name in ("right", "wrong")] == [True, False]
+    assert all("the value one season before" in page for page in pages.values())
     assert re.search(r"(\d) warnings below", pages["wrong"])[1] in "345"
     for text in ("90% intervals do not hold 90% of the values: level", "forecast errors are autocorrelated: level"):
         assert text in pages["wrong"]

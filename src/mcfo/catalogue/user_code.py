@@ -1,4 +1,4 @@
-"""Models and proposals in the user's own files, `path/to/file.py:Name`; an error in one is reported at its line."""
+"""Models, proposals and rules in the user's own files, `path/to/file.py:Name`; an error is reported at its line."""
 
 import ast
 import contextlib
@@ -17,6 +17,8 @@ from mcfo.errors import InputError, nearest
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
+
+_Kind = TypeVar("_Kind")
 
 _PREFIX = "mcfo_own_"
 """The prefix of the names of modules from the user's own files."""
@@ -88,6 +90,29 @@ def build_own(reference: str, series_list: list[Series], proposal_reference: str
 def build_own_proposal(reference: str, series_list: list[Series]) -> Proposal:
     """Build the user's own proposal: a class, an instance or a function of the series."""
     return _checked(reference, _build(reference, Proposal, series_list), Proposal)
+
+
+def is_own(reference: object) -> bool:
+    """Whether this names something in a file of the user's own: `path/to/file.py:Name`."""
+    return isinstance(reference, str) and reference.rpartition(":")[0].endswith(".py")
+
+
+def build_own_instance(reference: str, wanted: type[_Kind], home: str) -> _Kind:
+    """Build an object of the user's own that needs no data, such as a rule: an instance, or a class without arguments.
+
+    **Arguments:**
+
+    - `home`: the public name of `wanted`, for messages.
+    """
+    own = load_own(reference)
+    if isinstance(own, type) and issubclass(own, wanted):
+        with _reporting_errors(_split(reference)[0]):
+            own = own()
+    if not isinstance(own, wanted):
+        raise InputError(
+            f"{reference} must be a class derived from {home}, or an instance of one, but it is {_described(own)}."
+        )
+    return own
 
 
 def _split(reference: str) -> tuple[Path, str]:
@@ -164,9 +189,6 @@ def _build(reference: str, wanted: type, series_list: list[Series]) -> Any:
         raise InputError(f"Cannot call {reference}: {error}. {remedy}") from error
     with _reporting_errors(_split(reference)[0]):
         return own(*arguments)
-
-
-_Kind = TypeVar("_Kind")
 
 
 def _checked(reference: str, built: Any, wanted: type[_Kind]) -> _Kind:

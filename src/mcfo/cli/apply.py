@@ -1,11 +1,24 @@
 """`mcfo filter`, `mcfo smooth`, `mcfo forecast`: a learned model applied to the series in a file."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import Outputs, build_table, exists, fail, messages, read_levels, refusing, table_columns, written
+from mcfo.cli.options import (
+    Outputs,
+    build_table,
+    exists,
+    fail,
+    messages,
+    read_circular,
+    read_levels,
+    refusing,
+    status,
+    table_columns,
+    written,
+)
 from mcfo.errors import InputError, nearest
 from mcfo.files import nested
 
@@ -38,9 +51,11 @@ def filter(  # the name of the command
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Find the states of the series in a file, each given the observations up to it.
 
@@ -48,6 +63,7 @@ def filter(  # the name of the command
     by particles otherwise.
     """
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
     _find_states("filter", source, options, Outputs(out, plot))
 
@@ -68,15 +84,18 @@ def smooth(
     posterior: opt.PosteriorFile = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Find the states of the series in a file, each given the whole series, and fill the gaps.
 
     Means, quantiles, log-likelihood; exact where that is possible, by particles otherwise.
     """
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     if draws is not None and draws > paths:
         fail(f"--draws {draws} are more than --paths {paths}, of which they are taken. Ask for fewer, or more paths.")
     source = run, data, table_columns(columns, series, time), (model, proposal), only, run_seed
@@ -111,15 +130,18 @@ def forecast(
     posterior: opt.PosteriorFile = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
     future: opt.Future = None,
+    circular: opt.Circular = None,
 ) -> None:
     """Forecast the series in a file: means and quantiles, a figure, a piece of music that continues."""
     outputs = Outputs(out, plot, () if midi is None else (midi,))
     outputs.check("the numbers", (".csv", ".npz", ".nc"), music=True)
     options = {"particles": particles, "method": method, "draws": draws, "seed": seed, **read_levels(quantiles)}
+    options |= read_circular(circular)
     exists(run)
     with messages():
         asked = table_columns(columns, series, time)
@@ -160,11 +182,12 @@ def open_run(
     - `table`: what was read already.
     - `outputs`: refused before the run is loaded where the series cannot be written so.
     """
-    from mcfo.data.run_columns import read_for_run
-    from mcfo.inference.datasets import named_series
-    from mcfo.learning.saved_runs import load_run
+    with status(f"Reading {data}"):
+        from mcfo.data.run_columns import read_for_run
+        from mcfo.inference.datasets import named_series
+        from mcfo.learning.saved_runs import load_run
 
-    table = read_for_run(run, data, **columns) if table is None else table
+        table = read_for_run(run, data, **columns) if table is None else table
     for name in only or []:
         if name not in table.names:
             raise InputError(f"{data} has no series {name!r}. {nearest(name, table.names)}")
@@ -179,7 +202,8 @@ def open_run(
     if outputs is not None:
         outputs.check_film(table.image)
         outputs.check_music(chosen.series_list[0].values(), str(data))
-    saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
+    with status(f"Loading {run}"):
+        saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
     return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
 
 
@@ -233,7 +257,6 @@ def _find_states(
 def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs: Outputs) -> None:
     import numpy as np
     from rich.console import Console
-    from rich.progress import track
 
     from mcfo.data.export import write_summaries
     from mcfo.inference.datasets import write_netcdf
@@ -245,7 +268,7 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
     with refusing(f"The model in {applied.run} cannot {task} {applied.data}"):
         dataset = getattr(applied.learned, task)(
             applied.chosen,
-            progress=lambda indices: track(indices, f"{task.capitalize()}ing", console=console, transient=True),
+            progress=lambda indices: _shown(f"{task.capitalize()}ing", indices),
             **options,
         )
     dataset.attrs |= _origin(applied)
@@ -260,6 +283,16 @@ def _write_states(task: str, applied: Applied, options: dict[str, Any], outputs:
 
         with written("Figure", outputs.plot, "--plot", console):
             draw_states(outputs.plot, dataset, image)
+
+
+def _shown(what: str, indices: Sequence[int]) -> Any:
+    """Iterates over the series, and shows on a terminal how far it is."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    text = f"{what} {len(indices)} series, after some seconds of compiling"
+    return track(indices, text, console=console, transient=True, disable=not console.is_terminal)
 
 
 def _origin(applied: Applied) -> dict[str, Any]:
@@ -316,7 +349,6 @@ def _forecast(
     import numpy as np
     import xarray
     from rich.console import Console
-    from rich.progress import track
 
     from mcfo.data.export import write_forecast_arrays, write_summaries
     from mcfo.data.piano_rolls import write_midi
@@ -333,7 +365,7 @@ def _forecast(
     longest = max(series.steps for series in chosen.series_list)
     results = []
     with refusing(f"The model in {applied.run} cannot forecast {applied.data}"):
-        for index in track(range(len(inputs)), "Forecasting", console=console, transient=True):
+        for index in _shown("Forecasting", range(len(inputs))):
             one = chosen.choose([index])._replace(series_list=[chosen.series_list[index].pad(longest)])
             result = applied.learned.forecast(one, steps, inputs=inputs[index], **options)
             # Only a NetCDF file has room for all draws; one is drawn or heard.

@@ -1,6 +1,8 @@
 """Compiled programs, cached from one command to the next."""
 
 import os
+import stat
+import sys
 from pathlib import Path
 
 _VARIABLE = "JAX_COMPILATION_CACHE_DIR"
@@ -20,11 +22,26 @@ def use_compile_cache() -> None:
         return
     try:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mcfo" / "programs"
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for one in (folder.parent, folder):
+            if not _is_private(one):
+                print(
+                    f"mcfo: Others can write into {one}, whose programs would run here, so that nothing is cached. "
+                    f"Make it yours alone (rm -r {one}), or name another folder with {_VARIABLE}.",
+                    file=sys.stderr,
+                )
+                return
         remove_oldest(folder, _LARGEST)
     except (OSError, RuntimeError):
         return  # without a home, or with one that cannot be written to, every command compiles
     os.environ[_VARIABLE] = str(folder)
+
+
+def _is_private(folder: Path) -> bool:
+    """Whether the folder is the user's, and nobody else can write into it."""
+    about = folder.stat()
+    return about.st_uid == os.getuid() and not about.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
 
 
 def remove_oldest(folder: Path, most: int) -> None:

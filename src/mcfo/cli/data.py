@@ -9,7 +9,17 @@ from typing import Annotated, Any
 import typer
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import build_table, check_known, check_new_file, check_out, fail, messages, table_columns, written
+from mcfo.cli.options import (
+    build_table,
+    check_known,
+    check_new_file,
+    check_out,
+    fail,
+    messages,
+    status,
+    table_columns,
+    written,
+)
 
 app = typer.Typer(help="Look at a file of series; create, convert or download a data set.", no_args_is_help=True)
 
@@ -41,10 +51,11 @@ def _inspect(file: Path, plot: Path | None, asked: dict[str, Any], options: dict
     from mcfo.data.series_shape import describe_shapes, suggest
     from mcfo.data.tables import read_series
 
-    raw = read_series(file, **asked)
-    table = raw.on_grid()
     console = Console()
-    columns, each, suggestion = describe_columns(table), describe_series(table), suggest(raw)
+    with status(f"Reading {file}"):
+        raw = read_series(file, **asked)
+        table = raw.on_grid()
+        columns, each, suggestion = describe_columns(table), describe_series(table), suggest(raw)
     lengths = sorted(one.steps for one in each)
     steps = f"{lengths[0]} steps"
     if lengths[0] < lengths[-1]:
@@ -178,7 +189,7 @@ def _pendulum(out: Path, train: int, test: int, steps: int, view: Any, seed: int
     from mcfo.files import write_atomically
 
     console = Console()
-    with console.status(f"Rendering {train + test} videos of {steps} frames"):
+    with status(f"Rendering {train + test} videos of {steps} frames"):
         videos = simulate_pendulum(train + test, steps, seed=seed, view=view)
     parts = {"train": slice(None, train), "test": slice(train, None)}
     truth = {
@@ -255,9 +266,9 @@ def _music(
     try:
         if source is None:
             out.mkdir(parents=True, exist_ok=True)
-            with console.status(f"Downloading {name}"):
+            with status(f"Downloading {name}"):
                 source = download(str(name), out)
-        with console.status(f"Reading {source}"):
+        with status(f"Reading {source}"):
             splits = read_music(source, steps_per_quarter=steps_per_quarter)
         if sampling_period is not None:
             grid = TimeGrid(sampling_period, beats_per_minute, steps_per_quarter)

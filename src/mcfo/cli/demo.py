@@ -1,12 +1,12 @@
 """`mcfo demo`: see it learn."""
 
 import os
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from mcfo import interrupts
 from mcfo.cli.options import Force, Seed, check_out, fail, messages
 
 
@@ -31,15 +31,14 @@ def demo(
     if not os.access(out, os.W_OK):
         fail(f"Cannot write into the folder {out}. Choose another one with --out.")
     try:
-        with messages():
+        with messages(), interrupts.deferred():
             from mcfo.learning.devices import use_every_core
 
             use_every_core()
             from mcfo.experiments.demo import run
 
             run(out, steps=steps, particles=particles, seed=seed)
-    except KeyboardInterrupt:
+    except typer.Exit:
         if not any(out.iterdir()):
             out.rmdir()
-        print("\nmcfo: Interrupted.", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise

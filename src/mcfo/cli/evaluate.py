@@ -13,6 +13,7 @@ from mcfo.cli.options import (
     fail,
     messages,
     refusing,
+    status,
     table_columns,
     writing,
     written,
@@ -33,6 +34,7 @@ def evaluate(
     seed: opt.Seed = 0,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
@@ -94,7 +96,7 @@ def _evaluate(applied: Applied, how: dict[str, Any], seed: int, as_json: bool, o
 
     console, series_list, results = Console(stderr=as_json), applied.table.series_list, []
     with (
-        console.status(f"Filtering {len(series_list)} series"),
+        status(f"Filtering {len(series_list)} series, after some seconds of compiling"),
         refusing(f"The model in {applied.run} cannot filter {applied.data}"),
     ):
         for one in applied.saved.seeds:
@@ -130,7 +132,7 @@ def _score_forecasts(
     console, table, results = Console(stderr=as_json), applied.table, {}
     applied = over_posterior(applied, posterior)
     with (
-        console.status(f"Forecasting {len(table.series_list)} series"),
+        status(f"Forecasting {len(table.series_list)} series, after some seconds of compiling"),
         refusing(f"The model in {applied.run} cannot forecast {applied.data}"),
     ):
         if posterior is not None:

@@ -7,9 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from mcfo import interrupts
 from mcfo.cli import options as opt
 from mcfo.cli.fit_setup import defaults, described, initial, read_data, with_suggestions, without_last
-from mcfo.cli.options import exists, fail, messages, read_options, read_values, table_columns
+from mcfo.cli.options import exists, fail, messages, read_options, read_values, status, table_columns
 from mcfo.cli.posterior import Priors
 
 
@@ -17,8 +18,8 @@ def fit(
     model: Annotated[
         str,
         typer.Argument(
-            help="A model of the catalogue (mcfo models lists them: local-level, stochastic-volatility, "
-            "poisson-counts, deep, ...), or your own: path/to/file.py:Name.",
+            help="A model of the catalogue (mcfo models lists them: local-level, structural, "
+            "stochastic-volatility, poisson-counts, deep, ...), or your own: path/to/file.py:Name.",
             metavar="MODEL",
         ),
     ],
@@ -80,14 +81,22 @@ def fit(
             show_default=False,
         ),
     ] = None,
+    objective_option: Annotated[
+        list[str] | None, opt.objective("An option of the objective, name=value: sweeps=5, proposal_particles=10.")
+    ] = None,
     theta: Annotated[
-        str | None, opt.objective("Gradient rule of the model, of objectives that leave the choice: fisher, ...")
+        str | None,
+        opt.objective(
+            "The gradient rule for the model: fisher, filter-score, ..., or your own: path/to/file.py:Name.",
+            show_default="that of the objective",
+        ),
     ] = None,
     phi: Annotated[
-        str | None, opt.objective("Gradient rule of the proposal: dreg, inclusive-kl, reparameterized, ...")
-    ] = None,
-    objective_option: Annotated[
-        list[str] | None, opt.objective("Another option of the objective, name=value: sweeps=5.")
+        str | None,
+        opt.objective(
+            "The gradient rule for the proposal: dreg, reparameterized, ..., or your own: path/to/file.py:Name.",
+            show_default="that of the objective",
+        ),
     ] = None,
     window: Annotated[
         int | None, opt.objective("Number of steps that a gradient goes back; by default all.", min=1)
@@ -139,8 +148,11 @@ def fit(
     if model.endswith(".py"):
         fail(f"{model} is a file. Say which model in it: {model}:Name.")
     model_options = read_options(model_option, "--set")
-    chosen_rules = {side: rule for side, rule in (("theta", theta), ("phi", phi)) if rule is not None}
-    objective_options = read_values(objective_option, "--objective-option") | chosen_rules
+    objective_options = read_values(objective_option, "--objective-option")
+    for side, rule in {"theta": theta, "phi": phi}.items():
+        if rule is not None and side in objective_options:
+            fail(f"--{side} and --objective-option {side}=... both name a rule. Give one of them.")
+        objective_options |= {} if rule is None else {side: rule}
     if own and model_options:
         fail(f"--set is for models of the catalogue, but {model} is your own. Give its class defaults instead.")
     settings = {
@@ -163,60 +175,64 @@ def fit(
         "buckets": buckets,
         "priors": read_options(prior, "--prior"),
     }
-    try:
-        with messages():
-            from mcfo.learning.devices import use_every_core
+    with messages():
+        from mcfo.catalogue.user_code import is_own
+        from mcfo.cli.evaluate import season_of
+        from mcfo.learning.devices import use_every_core
 
-            use_every_core(devices)
-            asked = table_columns(columns, series, time, inputs=inputs)
+        use_every_core(devices)
+        asked = table_columns(columns, series, time, inputs=inputs)
+        with status(f"Reading {data}"):
             whole, held_out = read_data(data, validation, holdout, asked, irregular, calendar, None if own else model)
-            table = without_last(whole, holdout_steps)
-            model_options = with_suggestions(model_options, table)
-            gaps = table.unit is not None
-            rules, usual_rates = defaults(model, own)
-            # A rule over whole paths cannot be cut into windows.
-            rules = {side: rule for side, rule in rules.items() if side == "phi" or window is None}
+        table = without_last(whole, holdout_steps)
+        model_options = with_suggestions(model, model_options, table)
+        gaps = table.unit is not None
+        rules, usual_rates = defaults(model, own)
+        # A rule over whole paths cannot be cut into windows.
+        rules = {side: rule for side, rule in rules.items() if side == "phi" or window is None}
+        with status("Preparing the model"):
             start, chosen = initial(
                 model, proposal, own, model_options, table, (objective, particles, rules, objective_options)
             )
-            fitted = _learn(
-                start,
-                table.series_list,
-                held_out,
-                chosen,
-                out=out,
-                tensorboard=tensorboard,
-                about={
-                    "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
-                    "model": described(model, own) | {"options": model_options | start.chosen},
-                    "proposal": described(proposal, True) if proposal else {},
-                    "data": str(data),
-                    "columns": None if data.suffix.lower() == ".npz" else table.columns,
-                    "series_column": series,
-                    "time_column": time,
-                    "inputs": table.inputs or ([] if gaps or table.calendar else None),
-                    "unit": table.unit,
-                    "calendar": None if table.calendar is None else table.calendar.as_data(),
-                    "irregular": "rows" if irregular == "rows" else None,
-                    "holdout_steps": holdout_steps or None,
-                    "image": None if table.image is None else list(table.image),
-                    "validation": None if validation is None else str(validation),
-                },
-                fixed=(*start.fixed, *(path for path in fix or () if path not in start.fixed)),
-                resume=resume,
-                checkpoint_seconds=checkpoint_seconds,
-                rates=rates or usual_rates,
-                **settings,
-            )
-            if holdout_steps:
-                _score_last(fitted, out, whole, holdout_steps, model_options)
-            if checks:
-                _check(fitted, out, held_out or table.series_list, table)
-                _add_uncertainty(fitted, out)
-            _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
-    except KeyboardInterrupt:
-        print(f"\nmcfo: Interrupted. Resume with the same command and --resume; the run is in {out}.", file=sys.stderr)
-        raise typer.Exit(130) from None
+        again = shlex.join(["mcfo", *sys.argv[1:], *([] if resume else ["--resume"])])
+        interrupts.set_outcome(f"What was learned is in {out}; resume with: {again}")
+        fitted = _learn(
+            start,
+            table.series_list,
+            held_out,
+            chosen,
+            out=out,
+            tensorboard=tensorboard,
+            about={
+                "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
+                "model": described(model, own) | {"options": model_options | start.chosen},
+                "proposal": described(proposal, True) if proposal else {},
+                "rules": {side: described(rule, True) for side, rule in objective_options.items() if is_own(rule)},
+                "data": str(data),
+                "columns": None if data.suffix.lower() == ".npz" else table.columns,
+                "series_column": series,
+                "time_column": time,
+                "inputs": table.inputs or ([] if gaps or table.calendar else None),
+                "unit": table.unit,
+                "calendar": None if table.calendar is None else table.calendar.as_data(),
+                "irregular": "rows" if irregular == "rows" else None,
+                "holdout_steps": holdout_steps or None,
+                "image": None if table.image is None else list(table.image),
+                "validation": None if validation is None else str(validation),
+            },
+            fixed=(*start.fixed, *(path for path in fix or () if path not in start.fixed)),
+            resume=resume,
+            checkpoint_seconds=checkpoint_seconds,
+            rates=rates or usual_rates,
+            **settings,
+        )
+        interrupts.set_outcome(f"What was learned is complete; see it with: {shlex.join(['mcfo', 'report', str(out)])}")
+        if holdout_steps:
+            _score_last(fitted, out, whole, holdout_steps, model_options)
+        if checks:
+            _check(fitted, out, held_out or table.series_list, table, season_of(model_options, whole))
+            _add_uncertainty(fitted, out)
+        _show(fitted, out, data, {"--model": model if own else None, "--proposal": proposal})
 
 
 def _score_last(fitted: Any, out: Path, table: Any, steps: int, options: dict[str, str]) -> None:
@@ -230,9 +246,10 @@ def _score_last(fitted: Any, out: Path, table: Any, steps: int, options: dict[st
     from mcfo.inference.rolling_evaluation import RollingEvaluation, evaluate_rolling
 
     results: dict[int, RollingEvaluation] = {}
-    for one in fitted.seeds:
-        season = season_of(options, table)
-        results[one.seed] = evaluate_rolling(one.model, one.proposal, table.series_list, last=steps, season=season)
+    season = season_of(options, table)
+    with status(f"Scoring forecasts of the last {steps} steps"):
+        for one in fitted.seeds:
+            results[one.seed] = evaluate_rolling(one.model, one.proposal, table.series_list, last=steps, season=season)
     console = Console()
     console.print(score_table(results, f"The last {steps} steps, which were held out, one step ahead"))
     console.print(NAIVE_NOTE, highlight=False)
@@ -268,7 +285,7 @@ def _learn(
     return learn(start.model, start.proposal, series_list, **data, **options)
 
 
-def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
+def _check(fitted: Any, out: Path, series_list: list, table: Any, season: int | None) -> None:
     """Forecasts and simulated series for the report; what was learned stays whatever happens here."""
     from rich.console import Console
 
@@ -276,9 +293,9 @@ def _check(fitted: Any, out: Path, series_list: list, table: Any) -> None:
 
     console = Console()
     try:
-        with console.status("Checking forecasts and simulated series"):
-            check_run(out, fitted.model, fitted.proposal, series_list, table.columns)
-        with console.status("Smoothing and forecasting the first series"):
+        with status("Checking forecasts and simulated series"):
+            check_run(out, fitted.model, fitted.proposal, series_list, table.columns, season)
+        with status("Smoothing and forecasting the first series"):
             look_ahead(out, fitted.model, fitted.proposal, table)
     except (TypeError, ValueError) as error:
         console.print(f"The report has no checks: {error}", style="yellow", markup=False)
@@ -329,7 +346,7 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
         total = fitted.steps * len(fitted.seeds)
         console.print(f"[yellow]{fitted.skipped} of {total} updates were not finite and were skipped.[/yellow]")
     for warning in fitted.warnings:
-        console.print(warning, style="yellow", highlight=False)
+        console.print(warning, style="yellow", highlight=False, markup=False)
     for one in fitted.seeds:
         if one.convergence is not None:
             console.print(_convergence(one.seed, one.convergence, fitted.steps), highlight=False, markup=False)
@@ -341,7 +358,9 @@ def _show(fitted: Any, out: Path, data: Path, again: dict[str, str | None]) -> N
         console.print(note, style="yellow", highlight=False, markup=False)
     results = [(one.seed, one.evaluation) for one in fitted.seeds]
     console.print(evaluation_table(results, f"On the {fitted.evaluated_on}"))
-    console.print(f"Report: {write_run_report(out)}", highlight=False, soft_wrap=True, markup=False)
+    with status("Writing the report"):
+        page = write_run_report(out)
+    console.print(f"Report: {page}", highlight=False, soft_wrap=True, markup=False)
     words = [word for name, value in again.items() if value is not None for word in (name, value)]
     command = shlex.join(["mcfo", "evaluate", str(out), "--data", str(data), *words])
     console.print(f"Evaluate it: {command}", highlight=False, soft_wrap=True, markup=False)

@@ -1,6 +1,5 @@
 """What `mcfo fit` starts from: the data, the initial model and the objective."""
 
-import hashlib
 import inspect
 from pathlib import Path
 from typing import Any
@@ -49,11 +48,11 @@ def read_data(
     return table._replace(series_list=series_list[:-count]), series_list[-count:]
 
 
-def with_suggestions(options: dict[str, str], table: Any) -> dict[str, str]:
-    """The options of a model, with what the data suggest in place of auto."""
+def with_suggestions(name: str, options: dict[str, str], table: Any) -> dict[str, str]:
+    """The options of the model of this name, with what the data suggest in place of auto."""
     from mcfo.data.series_shape import fill_auto
 
-    filled, note = fill_auto(options, table)
+    filled, note = fill_auto(name, options, table)
     if note:
         print(note)
     return filled
@@ -87,7 +86,13 @@ def initial(
         name = "mcfo"
     if name not in (None, "exact"):
         chosen = _build_objective(name, particles or 100, rules, more)
-        return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+        start = _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal)
+        if "phi" in more and "proposal" in start.fixed:
+            raise InputError(
+                f"The proposal of {model} is the optimal one and does not learn, so that a rule for phi has no use. "
+                "Leave out --phi, or give a proposal of your own: --proposal path/to/file.py:Name."
+            )
+        return start, chosen
     # In float64: what is fixed is not rounded in an exact fit.
     with jax.enable_x64(True):
         start = widened(_build(model, proposal, own, options, table, bootstrap=False))
@@ -95,8 +100,7 @@ def initial(
         if more or particles is not None:
             raise InputError(
                 "--particles, --theta, --phi and --objective-option are about objectives by particles. Leave them out, "
-                "or name one: "
-                "--objective mcfo."
+                "or name one: --objective mcfo."
             )
         return start, None
     if name == "exact":
@@ -142,11 +146,13 @@ def _build(model: str, proposal: str | None, own: bool, options: dict[str, str],
 def _build_objective(name: str, particles: int, rules: dict[str, str], options: dict[str, Any]) -> Any:
     """The objective of this name; `particles` if it needs a number of them, `rules` where it leaves the choice and
     `options` do not choose."""
+    from mcfo.catalogue.user_code import is_own
     from mcfo.objectives.named import OBJECTIVES, by_name, needs_particles
 
     if name not in OBJECTIVES:
         raise InputError(f"There is no objective {name!r}. {nearest(name, [*OBJECTIVES, 'exact'])}")
     takes = inspect.signature(OBJECTIVES[name]).parameters
+    options = {side: _own_rule(value, side) if is_own(value) else value for side, value in options.items()}
     known: dict[str, Any] = {side: rule for side, rule in rules.items() if side in takes}
     if needs_particles(name):
         known["particles"] = particles
@@ -156,10 +162,27 @@ def _build_objective(name: str, particles: int, rules: dict[str, str], options: 
         raise InputError(str(error)) from error
 
 
+def _own_rule(reference: str, side: str) -> Any:
+    """A gradient rule of the user's own, for theta or for phi."""
+    from mcfo.catalogue.user_code import build_own_instance
+    from mcfo.gradients.rules import Rule
+
+    rule = build_own_instance(reference, Rule, "mcfo.rules.StepRule or mcfo.rules.PathRule")
+    if side not in rule.learns:
+        raise InputError(
+            f"{reference} learns {' and '.join(rule.learns)}, so that it cannot be the rule for {side}. Name it with "
+            f"--{rule.learns[0]}, or add {side!r} to its `learns`."
+        )
+    return rule
+
+
 def described(reference: str, own: bool) -> dict[str, Any]:
-    """A model or a proposal in config.json; one of the user's own with a hash of the code."""
+    """A model, a proposal or a rule in config.json; one of the user's own with a hash of the code."""
     if not own:
         return {"name": reference, "own": False}
+    from mcfo.catalogue.trust import digest, trust
+
+    trust(reference)
     file, _, name = reference.rpartition(":")
-    code = hashlib.sha256(Path(file).read_bytes()).hexdigest()
-    return {"name": f"{Path(file).name}:{name}", "own": True, "sha256": code}
+    path = Path(file).resolve()
+    return {"name": f"{path.name}:{name}", "own": True, "path": str(path), "sha256": digest(path)}

@@ -1,14 +1,17 @@
 """What the commands share: options, how a command ends, what it refuses, the files it writes."""
 
+import math
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
-from mcfo.errors import InputError, RunError, for_the_command_line, nearest
+from mcfo import interrupts
+from mcfo.errors import InputError, RunError, for_the_command_line, machine_message, nearest, printable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -30,12 +33,22 @@ data, model, objective, optimization, sampling, output = map(
     panel, ("Data", "Model", "Objective", "Optimization", "Sampling", "Output")
 )
 
+
+def _trust(wanted: bool) -> bool:
+    from mcfo.catalogue.trust import trust_everything
+
+    return trust_everything(wanted)
+
+
 Seed = Annotated[int, main("Seed of all random numbers.", min=0, max=2**31 - 2)]
 RunFolder = Annotated[Path, typer.Argument(help="The folder of a run of mcfo fit.", metavar="RUN")]
 Data = Annotated[Path, main("The series: a CSV file with a header, Parquet, NetCDF or NPZ.")]
 Only = Annotated[list[str] | None, main("Use this series alone, by its name; repeat it for several.")]
 OwnModel = Annotated[str | None, model("Your own model, path/to/file.py:Name, if the run is one of it.")]
 OwnProposal = Annotated[str | None, model("Your own proposal, path/to/file.py:Name, if the run has one.")]
+TrustCode = Annotated[
+    bool, model("Run the code that the run folder names, whoever wrote it.", "--trust-code", callback=_trust)
+]
 RunSeed = Annotated[int | None, model("Which seed of the run; by default the one with the lowest NLL.", min=0)]
 Columns = Annotated[str | None, data("The value columns, separated by commas; by default all.", "--columns")]
 SeriesColumn = Annotated[str | None, data("The column with the names of the series.")]
@@ -64,6 +77,14 @@ Quantiles = Annotated[
         metavar="0.05,0.5,0.95",
     ),
 ]
+Circular = Annotated[
+    list[str] | None,
+    data(
+        "A column or a state that is an angle, in radians, or with its period, heading=360; repeat it for several.",
+        "--circular",
+        metavar="NAME",
+    ),
+]
 Future = Annotated[Path | None, data("A table of the coming inputs, one row for each step, if the model reads inputs.")]
 PosteriorFile = Annotated[
     Path | None,
@@ -75,24 +96,33 @@ Force = Annotated[bool, output("Write into the folder even if it exists.", "--fo
 
 def fail(message: str) -> NoReturn:
     """Ends the command: one message, exit code 2, no traceback."""
-    print(f"mcfo: {message}", file=sys.stderr)
+    print(f"mcfo: {printable(message)}", file=sys.stderr)
     raise typer.Exit(2)
 
 
 @contextmanager
 def messages() -> Iterator[None]:
     """Errors of the user and of the machine end with their message alone, in the words of the command line; those in
-    the user's own file with its line."""
+    the user's own file with its line. Ctrl-C ends with what there is."""
     try:
         with for_the_command_line():
             yield
+    except KeyboardInterrupt:
+        print(f"\nmcfo: Interrupted. {interrupts.outcome()}", file=sys.stderr)
+        raise typer.Exit(interrupts.EXIT_CODE) from None
     except (InputError, RunError) as error:
         fail(str(_blamed(error) or error))
     except Exception as error:
-        own = _blamed(error)
-        if own is None:
+        message = _blamed(error) or machine_message(error)
+        if message is None or isinstance(error, BrokenPipeError):
             raise
-        fail(str(own))
+        fail(str(message))
+
+
+def forget_output() -> None:
+    """Leaves unwritten what standard output still holds: writing it at exit would fail again, with a traceback."""
+    with suppress(OSError, ValueError, AttributeError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _blamed(error: Exception) -> Exception | None:
@@ -140,6 +170,18 @@ def read_levels(text: str | None) -> dict[str, tuple[float, ...]]:
     return {"levels": levels}
 
 
+def read_circular(names: list[str] | None) -> dict[str, dict[str, float]]:
+    """The keyword `circular`: the period of each angle."""
+    periods = {}
+    for text in names or ():
+        name, sign, period = text.partition("=")
+        try:
+            periods[name] = float(period) if sign else math.tau
+        except ValueError:
+            fail(f"--circular {text!r} is neither the name of an angle nor name=period. Write heading or heading=360.")
+    return {"circular": periods}
+
+
 def check_known(name: str, known: Iterable[str], what: str) -> None:
     """Refuses an unknown name, with the nearest."""
     if name not in known:
@@ -176,10 +218,26 @@ def check_out(out: Path, force: bool) -> None:
 
 
 @contextmanager
-def writing(path: Path, flag: str) -> Iterator[None]:
-    """An error of the machine while a file is written ends with one message."""
-    try:
+def status(text: str) -> Iterator[None]:
+    """Says what is done and how long it has taken, on a terminal; in a pipe nothing."""
+    from rich.console import Console
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), TimeElapsedColumn())
+    # Standard output may be read by a program.
+    console = Console(stderr=True)
+    options = {"transient": True, "redirect_stdout": sys.stdout.isatty(), "disable": not console.is_terminal}
+    with Progress(*columns, console=console, **options) as progress:
+        progress.add_task(text, total=None)
         yield
+
+
+@contextmanager
+def writing(path: Path, flag: str) -> Iterator[None]:
+    """An error of the machine while a file is written ends with one message, and Ctrl-C waits for its end."""
+    try:
+        with interrupts.deferred():
+            yield
     except OSError as error:
         raise InputError(f"Cannot write {path}: {error.strerror}. Choose another file with {flag}.") from error
 
@@ -189,6 +247,8 @@ def written(what: str, path: Path, flag: str, console: "Console") -> Iterator[No
     """Says where a file is once it is written."""
     with writing(path, flag):
         yield
+        before = interrupts.outcome()
+        interrupts.set_outcome(f"{before[:-1]}, {path}." if before.startswith("Complete: ") else f"Complete: {path}.")
     console.print(f"{what}: {path}", highlight=False, soft_wrap=True, markup=False)
 
 
@@ -208,11 +268,14 @@ def build_table(
     - `most`: the number of rows that are shown.
     """
     from rich.box import SIMPLE_HEAD
-    from rich.markup import escape
     from rich.table import Table
+    from rich.text import Text
 
-    # Titles name files, whose brackets are no markup.
-    options = {name: escape(value) if isinstance(value, str) else value for name, value in options.items()}
+    def plain(text: str) -> Text:
+        """Names of columns and files, in which nothing is markup."""
+        return Text(printable(text))
+
+    options = {name: plain(value) if isinstance(value, str) else value for name, value in options.items()}
     table = Table(
         box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True, title_justify="left", caption_justify="left", **options
     )
@@ -220,9 +283,9 @@ def build_table(
         is_text = index == 0 or title in text
         # A title may wrap on a narrow terminal, a number must be read whole.
         width = None if is_text else max((len(row[index]) for row in rows[:most]), default=None)
-        table.add_column(escape(title), justify="left" if is_text else "right", no_wrap=index == 0, min_width=width)
+        table.add_column(plain(title), justify="left" if is_text else "right", no_wrap=index == 0, min_width=width)
     for row in rows[:most]:
-        table.add_row(*map(escape, row))
+        table.add_row(*map(plain, row))
     if most is not None and len(rows) > most:
         table.caption = f"and {len(rows) - most} more"
     return table

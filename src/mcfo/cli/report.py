@@ -8,8 +8,9 @@ import typer
 
 from mcfo.cli import options as opt
 from mcfo.cli.apply import open_run
-from mcfo.cli.options import build_table, exists, fail, messages, refusing, table_columns, writing
+from mcfo.cli.options import build_table, exists, fail, messages, refusing, status, table_columns, writing
 from mcfo.errors import InputError
+from mcfo.files import nested
 
 _ROWS = 20
 """Parameters that the terminal shows."""
@@ -24,6 +25,7 @@ def report(
     ] = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
@@ -41,33 +43,43 @@ def report(
         print(f"Report: {page}")
         return
     with messages():
+        from mcfo.cli.evaluate import season_of
         from mcfo.reports.run_page import write_run_report
 
         if data is not None:
             applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
             learned, table = applied.learned, applied.table
-            with refusing(f"The model in {run} cannot be checked on {data}"):
-                written = check_run(run, learned.model, learned.proposal, table.series_list, table.columns)
+            with (
+                status("Checking forecasts and simulated series"),
+                refusing(f"The model in {run} cannot be checked on {data}"),
+            ):
+                season = season_of(nested(applied.saved.config, "model", "options"), table)
+                written = check_run(run, learned.model, learned.proposal, table.series_list, table.columns, season)
                 look_ahead(run, learned.model, learned.proposal, table)
             if not written:
                 raise InputError(f"{data} has {len(table.columns)} columns of values, too many to check one by one.")
-        print(f"Report: {write_run_report(run)}")
+        with status("Writing the report"):
+            page = write_run_report(run)
+        print(f"Report: {page}")
 
 
-def check_run(run: Path, model: Any, proposal: Any, series_list: list, columns: list[str]) -> bool:
+def check_run(
+    run: Path, model: Any, proposal: Any, series_list: list, columns: list[str], season: int | None = None
+) -> bool:
     """Forecasts, residuals and simulated series for the page, where there are few columns; returns whether there
     are."""
     import jax
 
     from mcfo.data.inspection import MOST_COLUMNS
     from mcfo.inference.predictive_checks import predictive_checks, write_checks
+    from mcfo.learning.run_folder import data_digest
     from mcfo.reports.predictive import FILE
 
     if len(columns) > MOST_COLUMNS:
         return False
-    checks = predictive_checks(model, proposal, series_list, key=jax.random.key(0))
+    checks = predictive_checks(model, proposal, series_list, season=season, key=jax.random.key(0))
     with writing(run / FILE, "RUN"):
-        write_checks(run / FILE, checks, columns)
+        write_checks(run / FILE, checks, columns, digest=data_digest(series_list))
     return True
 
 

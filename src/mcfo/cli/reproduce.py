@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from mcfo import interrupts
 from mcfo.cli import options as opt
 from mcfo.cli.options import check_known, check_out, fail
 from mcfo.errors import InputError, RunError
@@ -81,10 +82,11 @@ def reproduce(
     # Imported here: the help needs no JAX.
     from mcfo.experiments.study import JOBS, run_study
 
+    command = shlex.join(["mcfo", "reproduce", name, *words])
+    interrupts.set_outcome(f"What is finished is saved in {working}: resume with --resume.")
     try:
-        run_study(
-            study(size, seed, data), working, preset=preset, command=shlex.join(["mcfo", "reproduce", name, *words])
-        )
+        with interrupts.deferred():
+            run_study(study(size, seed, data), working, preset=preset, command=command)
     except BaseException as error:
         saved = (working / JOBS).is_dir() and any((working / JOBS).iterdir())
         if not saved:
@@ -95,7 +97,7 @@ def reproduce(
             raise
         after = f"What is finished is saved in {working}: resume with --resume." if saved else "Nothing was written."
         print(f"mcfo: Interrupted. {after}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(interrupts.EXIT_CODE) from None
     _publish(working, out)
     print(f"Report: {out / 'report.html'}")
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from mcfo.cli import options as opt
-from mcfo.cli.options import Outputs, exists, messages, refusing, written
+from mcfo.cli.options import Outputs, exists, messages, refusing, status, written
 from mcfo.errors import InputError
 
 
@@ -28,6 +28,7 @@ def simulate(
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
     future: opt.Future = None,
 ) -> None:
     """Draw series from a learned model: a file that mcfo reads, a figure, and music."""
@@ -68,7 +69,8 @@ def _simulate(
     from mcfo.reports.series_plots import draw_simulated
 
     console = Console()
-    saved = load_run(run, model=own[0], proposal=own[1])
+    with status(f"Loading {run}"):
+        saved = load_run(run, model=own[0], proposal=own[1])
     outputs.check_film(saved.image)
     learned = saved.choose(run_seed)
     keys = jax.random.split(jax.random.key(seed), count)
@@ -81,7 +83,7 @@ def _simulate(
     inputs = coming_inputs(saved.inputs, steps, coming)
     inputs = None if inputs is None else jax.numpy.asarray(inputs, float)
     with (
-        console.status(f"Drawing {count} series of {steps} steps"),
+        status(f"Drawing {count} series of {steps} steps"),
         refusing(f"The model in {run} cannot draw series", AttributeError),
     ):
         paths = jax.lax.map(lambda key: simulate_from_start(learned.model, inputs, jax.random.split(key, steps)), keys)

@@ -1,15 +1,15 @@
 """`mcfo stream`: observations in, states out, one JSON line for each."""
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 from typing import Annotated, Any
 
+from mcfo import interrupts
 from mcfo.cli import options as opt
-from mcfo.cli.options import exists, fail, messages, read_levels, refusing, writing
-from mcfo.errors import InputError
+from mcfo.cli.options import exists, fail, forget_output, messages, read_levels, refusing, status, writing
+from mcfo.errors import InputError, RunError
 
 _learning = opt.panel("Learning, with --learn")
 
@@ -38,6 +38,7 @@ def stream(
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
     proposal: opt.OwnProposal = None,
+    trust_code: opt.TrustCode = False,
 ) -> None:
     """Filter observations as they come, one JSON line in and one out.
 
@@ -79,7 +80,8 @@ def _open(
     from mcfo.learning.parameters import Modules, digest
     from mcfo.learning.saved_runs import load_run
 
-    saved = load_run(run, model=own[0], proposal=own[1])
+    with status(f"Loading {run}"):
+        saved = load_run(run, model=own[0], proposal=own[1])
     learned = saved.choose(run_seed)
     if saved.inputs.calendar is not None:
         raise InputError(f"The model in {run} reads the calendar, but a stream has no dates. Use mcfo forecast.")
@@ -123,7 +125,7 @@ class _Stream:
         self.state, self.saved, self.about = state, saved, about
         self.columns, self.inputs = saved.columns, saved.inputs
         self.path, self.every, self.skip_bad = path, every, skip_bad
-        self.waiting = self.stopped = False
+        self.waiting = self.stopped = self.interrupted = False
 
     def run(self) -> None:
         from mcfo import online
@@ -132,44 +134,62 @@ class _Stream:
             self.state = online.restore(self.path, self.state, about=self.about)
             print(f"mcfo: resumes after step {int(self.state.time)}, from {self.path}", file=sys.stderr, flush=True)
         # Compiled before the first line comes, so that all are answered at the same rate.
-        online.step(self.state, None, inputs=[1.0] * self.inputs.size or None)
+        with status("Compiling"):
+            online.step(self.state, None, inputs=[1.0] * self.inputs.size or None)
+        if self.path is not None:
+            interrupts.set_outcome(f"The state is in {self.path}; the same command resumes.")
+        with interrupts.deferred():
+            self._run_until_stopped()
+            if self.interrupted:
+                raise interrupts.Interrupted
+
+    def _run_until_stopped(self) -> None:
         before = {number: signal.signal(number, self._stop) for number in (signal.SIGTERM, signal.SIGINT)}
         try:
             self._answer_all()
         except _Stopped:
             pass
         except BrokenPipeError:
-            # Nobody reads any more. What is left to flush at exit would raise the same again.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            forget_output()  # nobody reads any more
+        except OSError as error:
+            forget_output()
+            raise RunError(
+                f"Cannot write the answer after step {int(self.state.time)}: {error.strerror}. Make room, and resume "
+                "with the line after it."
+            ) from error
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
             self._save()
 
     def _stop(self, number: int, frame: Any) -> None:
-        self.stopped = True
+        self.stopped, self.interrupted = True, number == signal.SIGINT
         if self.waiting:
             raise _Stopped
 
     def _answer_all(self) -> None:
-        number = 0
+        from mcfo.data.jsonl import read_lines
+
+        lines, number = read_lines(sys.stdin.buffer), 0
         while not self.stopped:
             self.waiting = True
-            line = sys.stdin.readline()
+            line = next(lines, None)
             self.waiting = False
-            if not line:
+            if line is None:
                 return
             number += 1
-            if line.strip():
+            if isinstance(line, InputError) or line.strip():
                 self._answer(line, number)
 
-    def _answer(self, line: str, number: int) -> None:
+    def _answer(self, line: str | InputError, number: int) -> None:
         import jax
 
         from mcfo import online
         from mcfo.data.jsonl import read_line, write_answer
 
         try:
+            if isinstance(line, InputError):
+                raise line
             inputs = self.inputs
             read = read_line(line, self.columns, inputs.names, timed=inputs.unit is not None)
             self.saved.check(read.values)

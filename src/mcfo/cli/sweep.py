@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from mcfo import interrupts
 from mcfo.cli import options as opt
 from mcfo.cli.fit import fit
 from mcfo.cli.options import build_table, check_out, fail, messages, writing
@@ -118,7 +119,8 @@ def _run(tasks: Sequence[Task], total: int, cores: int, address: str | None, fil
     console, failed = Console(), []
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     try:
-        with Progress(*columns, console=console, transient=True) as progress:
+        shown = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+        with interrupts.deferred(), shown as progress:
             bar = progress.add_task("runs", total=total, completed=total - len(tasks))
 
             def ended(name: str, code: int) -> None:
@@ -134,7 +136,7 @@ def _run(tasks: Sequence[Task], total: int, cores: int, address: str | None, fil
                 run_on_ray(tasks, cores, address, ended)
     except KeyboardInterrupt:
         print(f"\nmcfo: Interrupted. Resume: {_again(file, out)}", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(interrupts.EXIT_CODE) from None
     return failed
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import runpy
 import shlex
 import signal
 import subprocess
@@ -14,6 +13,11 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import typer
+
+from mcfo import interrupts
+from mcfo.cli.compile_cache import use_compile_cache
+from mcfo.cli.fit import fit
 from mcfo.errors import InputError
 
 _TRIES = 3
@@ -44,12 +48,13 @@ def run_here(tasks: Sequence[Task], cores: int, ended: Ended) -> None:
                 task, share = waiting.pop(0), shares.pop()
                 running[_start(task, share)] = task, share
             time.sleep(_SECONDS)
+            interrupts.check()
             for process in [one for one in running if one.poll() is not None]:
                 task, share = running.pop(process)
                 shares.append(share)
                 ended(task.name, process.returncode)
     finally:
-        # Ctrl-C reached the runs too. They save a checkpoint and end; what does not end is not waited for.
+        # Told once, the runs save a checkpoint and end; what does not end is not waited for.
         for process in running:
             process.send_signal(signal.SIGINT)
         for process in running:
@@ -61,7 +66,9 @@ def run_here(tasks: Sequence[Task], cores: int, ended: Ended) -> None:
 
 def _start(task: Task, share: Sequence[int]) -> subprocess.Popen[bytes]:
     with task.log.open("ab") as log:
-        process = subprocess.Popen([sys.executable, "-m", "mcfo", *task.arguments], stdout=log, stderr=log)
+        # In a group of its own: Ctrl-C in the terminal reaches it by this process alone, and so not twice.
+        words = [sys.executable, "-m", "mcfo", *task.arguments]
+        process = subprocess.Popen(words, stdout=log, stderr=log, process_group=0)
     if hasattr(os, "sched_setaffinity"):
         # Its threads, which start later, inherit it.
         with contextlib.suppress(ProcessLookupError):
@@ -86,7 +93,10 @@ def run_on_ray(tasks: Sequence[Task], cores: int, address: str, ended: Ended) ->
         remote = ray.remote(num_cpus=cores, max_calls=1, max_retries=_TRIES, retry_exceptions=True)(_run_in_worker)
         pending = {remote.remote(task.arguments, str(task.log)): task for task in tasks}
         while pending:
-            done, _ = ray.wait(list(pending), num_returns=1)
+            done, _ = ray.wait(list(pending), num_returns=1, timeout=1.0)
+            interrupts.check()
+            if not done:
+                continue
             task = pending.pop(done[0])
             try:
                 ended(task.name, ray.get(done[0]))
@@ -101,7 +111,11 @@ def _run_in_worker(arguments: list[str], log: str) -> int:
     with _output_into(Path(log)):
         sys.argv = ["mcfo", *arguments]
         try:
-            runpy.run_module("mcfo", run_name="__main__")
+            # Not by the program's `main`, which ends the process.
+            use_compile_cache()
+            alone = typer.Typer(pretty_exceptions_enable=False)
+            alone.command()(fit)
+            alone(arguments[1:])
         except SystemExit as stopped:
             code = int(stopped.code or 0)
             if code not in (0, 2):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from array import array
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -13,7 +14,8 @@ import numpy as np
 
 from mcfo.data.column_roles import guess_roles, join_time
 from mcfo.data.times import Clock, RawSeries
-from mcfo.errors import InputError, nearest
+from mcfo.errors import InputError, nearest, printable
+from mcfo.limits import limits
 from mcfo.validation import largest_value, too_large
 
 MISSING = frozenset({"", "NA", "NaN", "nan"})
@@ -71,6 +73,21 @@ class Layout(NamedTuple):
         return [*self.values, *self.inputs, *(() if self.series is None else (self.series,)), *self.time]
 
 
+def check_names(where: str, names: Sequence[str]) -> list[str]:
+    """Return the names of columns as they can be shown; refuse too many, empty ones, and two that are equal."""
+    limits().check("columns", len(names), where)
+    if "" in names:
+        raise InputError(
+            f"{where}: column {names.index('') + 1} has no name. Name it, or remove it (pandas leaves its index out "
+            "with index=False)."
+        )
+    shown = [*map(printable, names)]
+    if len(set(shown)) < len(shown):
+        name = Counter(shown).most_common(1)[0][0]
+        raise InputError(f"{where}: two columns are called {name!r}. Rename one.")
+    return shown
+
+
 def choose_columns(
     path: Path | str, header: Sequence[str], wanted: RequestedColumns, sample: Sequence[Sequence[str]] | None = None
 ) -> Layout:
@@ -82,30 +99,31 @@ def choose_columns(
     """
     header = list(header)
     wanted = wanted.with_defaults(header)
+    index_of = {name: index for index, name in enumerate(header)}
 
     def find(name: str) -> int:
-        if name not in header:
+        if name not in index_of:
             raise InputError(f"{path} has no column {name!r}. {nearest(name, header)}")
-        return header.index(name)
+        return index_of[name]
 
     chosen = None if wanted.values is None else [find(name) for name in wanted.values]
     inputs = [find(name) for name in wanted.inputs or ()]
     series = None if wanted.series is None else find(wanted.series)
 
     def find_time(name: str) -> tuple[int, ...]:
-        return (header.index(name),) if name in header else tuple(find(part.strip()) for part in name.split(","))
+        return (index_of[name],) if name in index_of else tuple(find(part.strip()) for part in name.split(","))
 
     time = () if wanted.time is None else find_time(wanted.time)
-    taken = [*(chosen or []), *inputs, *(() if series is None else (series,)), *time]
-    for index in taken:
-        if taken.count(index) > 1:
+    requests = Counter([*(chosen or []), *inputs, *(() if series is None else (series,)), *time])
+    for index, count in requests.items():
+        if count > 1:
             raise InputError(
                 f"The column {header[index]!r} of {path} is requested twice. A column is a value, an input, the series "
                 "or the time, and one of them only."
             )
 
     def first_free(names: tuple[str, ...]) -> int | None:
-        free = {name.lower(): index for index, name in reversed([*enumerate(header)]) if index not in taken}
+        free = {name.lower(): index for index, name in reversed([*enumerate(header)]) if index not in requests}
         return next((free[name] for name in names if name in free), None)
 
     series = first_free(SERIES) if series is None else series
@@ -113,17 +131,19 @@ def choose_columns(
     time = (default,) if default is not None else time
     notes: tuple[str, ...] = ()
     if sample is not None:
-        free = {name: sample[index] for index, name in enumerate(header) if index not in (*(chosen or ()), *inputs)}
+        named = {*(chosen or ()), *inputs}
+        free = {name: sample[index] for index, name in enumerate(header) if index not in named}
         names = (None if series is None else header[series], ",".join(header[index] for index in time) or None)
         roles = guess_roles(free, *names, all_read=chosen is None)
         left = [name for name in free if name not in (roles.series, *(roles.time or "").split(","))]
         # A guess may not take the last column of values.
         if chosen is not None or left:
-            series = None if roles.series is None else header.index(roles.series)
+            series = None if roles.series is None else index_of[roles.series]
             time = time or (() if roles.time is None else find_time(roles.time))
             notes = roles.notes
     if chosen is None:
-        chosen = [index for index in range(len(header)) if index not in (series, *time, *inputs)]
+        others = {series, *time, *inputs}
+        chosen = [index for index in range(len(header)) if index not in others]
     if not chosen:
         raise InputError(
             f"{path} has no column of values: there are {', '.join(header)}. Name at least one beside those of the "
@@ -151,17 +171,17 @@ def read_rows(
     """
     numbers, driven, owners, elapsed = array("d"), array("d"), array("q"), array("d")
     owner_of: dict[str, int] = {}
-    clock, largest = Clock(unit), largest_value()
+    clock, largest, most = Clock(unit), largest_value(), limits()
     name, whole, index = "1", True, 0
     labels = [layout.header[index] for index in layout.time]
     for line, row in rows:
         try:
             if layout.series is not None:
                 index = layout.series
-                name = _name(row[index].strip())
+                name = _name(printable(row[index].strip()))
             if layout.time:
                 index = layout.time[0]
-                elapsed.append(clock.check(join_time(labels, [row[one] for one in layout.time]), name, line))
+                elapsed.append(clock.check(printable(join_time(labels, [row[one] for one in layout.time])), name, line))
             for index in layout.values:
                 cell = row[index].strip()
                 numbers.append(_number(cell, largest, missing, options))
@@ -171,6 +191,8 @@ def read_rows(
         except ValueError as error:
             raise InputError(f"{path}, {unit} {line}, column {layout.header[index]!r}: {error}") from None
         owners.append(owner_of.setdefault(name, len(owner_of)))
+        if len(numbers) + len(driven) > most.elements:
+            most.check("elements", len(numbers) + len(driven), path)
     if not owners:
         raise InputError(f"{path} has a header, but no rows below it. Write one row for each step.")
     table = np.frombuffer(numbers).reshape(len(owners), len(layout.values))

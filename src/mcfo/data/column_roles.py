@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from mcfo.data.times import read_date, read_number
 
-ROWS = 2000
-"""The rows that are looked at."""
+_ROWS, _FEWEST_ROWS, _CELLS = 2000, 10, 1_000_000
+"""The rows that are looked at; fewer where they have many columns."""
+_CANDIDATES = 4
+"""The columns of each kind that are tried, in pairs with those of other kinds."""
 _YEARS = ("year", "yr", "years")
 _MONTHS, _QUARTERS, _DAYS = ("month", "mon", "mo"), ("quarter", "qtr", "q"), ("day", "dd")
 _CLOCKS = (*("ds", "datetime", "timestamp", "period", "week", "index", "obs", "row", "step", "unnamed: 0"),)
@@ -32,6 +34,11 @@ class Roles(NamedTuple):
     notes: tuple[str, ...]
 
 
+def sample_rows(columns: int) -> int:
+    """The number of rows from which the roles of so many columns are guessed."""
+    return max(_FEWEST_ROWS, min(_ROWS, _CELLS // max(columns, 1)))
+
+
 def guess_roles(columns: Mapping[str, Sequence[str]], series: str | None, time: str | None, *, all_read: bool) -> Roles:
     """Find the columns of times and of series among cells of text, by column.
 
@@ -42,12 +49,13 @@ def guess_roles(columns: Mapping[str, Sequence[str]], series: str | None, time: 
     """
     free = [name for name in columns if name not in (series, *_parts(time))]
     times = [time] if time is not None else _times(free, columns)
+    possible = _owners(free, columns)[:_CANDIDATES] if all_read and series is None and times else []
     chosen, owner = time, series
     for candidate in times:
         moments = _moments(columns, candidate)
         if moments is None:
             continue
-        owners = [series] if series is not None else [None, *_owners(free, columns)] if all_read else [None]
+        owners = [None, *possible] if series is None else [series]
         fitting = [one for one in owners if one not in _parts(candidate) and _increases(moments, columns, one)]
         if fitting:
             chosen, owner = candidate, fitting[0]
@@ -80,18 +88,25 @@ def _is_entity(name: str) -> bool:
 
 def _times(free: Sequence[str], columns: Mapping[str, Sequence[str]]) -> list[str]:
     """The columns that may be times, the likeliest first; year and quarter, or year and month, go together."""
-    found = [name for name in free if _all(columns[name], lambda cell: bool(read_date(cell) and not read_number(cell)))]
-    years = [name for name in free if _named(name, _YEARS) and _all(columns[name], _is_year)]
+
+    def fitting(names: Iterable[str], test: Any) -> list[str]:
+        return [*itertools.islice((name for name in names if _all(columns[name], test)), _CANDIDATES)]
+
+    def named(names: Sequence[str]) -> Iterable[str]:
+        # A comma joins the names of columns that are a time together.
+        return (name for name in free if _named(name, names) and "," not in name)
+
+    found = fitting(free, lambda cell: bool(read_date(cell) and not read_number(cell)))
+    years = fitting(named(_YEARS), _is_year)
     for year in years:
         months, quarters, days = (
-            [name for name in free if _named(name, names) and _all(columns[name], _counts_to(most))]
-            for names, most in ((_MONTHS, 12), (_QUARTERS, 4), (_DAYS, 31))
+            fitting(named(names), _counts_to(most)) for names, most in ((_MONTHS, 12), (_QUARTERS, 4), (_DAYS, 31))
         )
         found += [f"{year},{month},{day}" for month in months for day in days]
         found += [f"{year},{part}" for part in (*months, *quarters)]
         found.append(year)
     clocks = (*_CLOCKS, *_MONTHS, *_QUARTERS, *_DAYS, "id")
-    return found + [name for name in free if _named(name, clocks) and _all(columns[name], read_number)]
+    return found + fitting(named(clocks), read_number)
 
 
 def _all(cells: Sequence[str], test: Any) -> bool:
@@ -204,5 +219,6 @@ def _counts_rows(cells: Sequence[str]) -> bool:
     numbers = [read_number(cell.strip()) for cell in cells]
     if not all(numbers):
         return False
-    steps = np.diff([float(number[0]) for number in numbers if number is not None])
-    return bool(steps[0] != 0 and np.ptp(steps) <= 1e-9 * abs(steps[0]))
+    with np.errstate(over="ignore", invalid="ignore"):
+        steps = np.diff([float(number[0]) for number in numbers if number is not None])
+        return bool(steps[0] != 0 and np.ptp(steps) <= 1e-9 * abs(steps[0]))

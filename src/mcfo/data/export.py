@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mcfo.data.csv_reader import name_cell
 from mcfo.data.frame_forms import FrameForm, build_frame
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, nearest
@@ -118,7 +119,8 @@ def write_summaries(path: Path, dataset: Any) -> None:
                     at = (place, step, index)
                     observed = [_cell(arrays["observation"][at]) if kind == "observation" else ""] if past else []
                     cells = (arrays[f"{kind}_mean"][at], *arrays[f"{kind}_quantiles"][place, step, :, index])
-                    writer.writerow([series, times[step], kind, name, *observed, *map(_cell, cells), *ends])
+                    names_here = (name_cell(str(series)), times[step], kind, name_cell(str(name)))
+                    writer.writerow([*names_here, *observed, *map(_cell, cells), *ends])
     write_atomically(path, text.getvalue().encode())
 
 

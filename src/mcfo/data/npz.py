@@ -1,7 +1,12 @@
 """NPZ files: arrays by name, without pickles, and series in them."""
 
 import io
+import lzma
+import math
+import struct
+import tokenize
 import zipfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from mcfo.data.times import RawSeries, Span
-from mcfo.errors import InputError
+from mcfo.errors import InputError, printable
 from mcfo.files import write_atomically
+from mcfo.limits import limits
 
 
 def read_npz(path: Path) -> RawSeries:
@@ -60,35 +66,65 @@ def write_npz(path: Path, arrays: Mapping[str, np.ndarray], *, compress: bool = 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read a file of [`write_npz`][]. Files are not trusted: pickled objects are refused."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: stored[name] for name in stored.files}
+        return _unpack(path)
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
-    except Exception as error:
+    except _DAMAGES as error:
         raise InputError(f"{path} is damaged, or no file of arrays: {error}.") from error
 
 
 def load_arrays(path: Path) -> dict[str, np.ndarray]:
     """Read all arrays of a user's file, in their order; messages say how to write it."""
+    with path.open("rb") as file:
+        if file.read(6) == np.lib.format.MAGIC_PREFIX:
+            raise InputError(f"{path} holds one array without a name (.npy). Save it with numpy.savez(file, array).")
     try:
-        # Opened here, because numpy does not always close a file that it fails to read.
-        with path.open("rb") as file:
-            loaded: Any = np.load(file, allow_pickle=False)
-            arrays = None if isinstance(loaded, np.ndarray) else {name: loaded[name] for name in loaded.files}
-    except PermissionError:
-        raise
-    # The errors of numpy, zipfile and zlib over a damaged file have no narrower base.
-    except Exception as error:
+        return _unpack(path)
+    except _DAMAGES as error:
         raise InputError(
             f"{path} is damaged, or no NPZ file of numbers ({type(error).__name__}: {error}). Write it again with "
             "numpy.savez, without objects."
         ) from error
-    if arrays is None:
-        raise InputError(f"{path} holds one array without a name (.npy). Save it with numpy.savez(file, array).")
-    for name, values in arrays.items():
-        if not isinstance(values, np.ndarray):
-            raise InputError(f"{path}: {name!r} is no array. Write the file with numpy.savez.")
-    return arrays
+
+
+_DAMAGES = (
+    *(ValueError, EOFError, KeyError, IndexError, OverflowError, SyntaxError, TypeError, NotImplementedError),
+    *(RuntimeError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, tokenize.TokenError),
+)
+"""What zipfile and numpy raise over damaged files."""
+
+
+def _unpack(path: Path) -> dict[str, np.ndarray]:
+    """Read the arrays, whose sizes are known from their headers before any of them is unpacked."""
+    most, elements, unpacked = limits(), 0, 0
+    arrays: dict[str, np.ndarray] = {}
+    with zipfile.ZipFile(path) as archive:
+        entries = archive.infolist()
+        most.check("columns", len(entries), path)
+        shapes = {}
+        for entry in entries:
+            name = entry.filename.removesuffix(".npy")
+            if name in shapes:
+                raise InputError(f"{path} holds two arrays called {name!r}. Save it again with one of them.")
+            with archive.open(entry) as file:
+                shapes[name] = shape, kind = _header(file)
+            elements, unpacked = elements + math.prod(shape), unpacked + math.prod(shape) * kind.itemsize
+            most.check("elements", elements, path)
+            most.check("bytes", unpacked, path)
+        for entry, name in zip(entries, shapes, strict=True):
+            with archive.open(entry) as file:
+                arrays[name] = np.lib.format.read_array(file, allow_pickle=False)
+    return {printable(name): array for name, array in arrays.items()}
+
+
+def _header(file: Any) -> tuple[tuple[int, ...], np.dtype]:
+    """The shape and the type of an array that are said before its numbers."""
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+    if read is None:
+        raise ValueError(f"there is no version {version} of the format")
+    shape, _, kind = read(file)
+    return shape, kind
 
 
 def _cut(path: Path, arrays: dict[str, np.ndarray]) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -154,13 +190,13 @@ def _increasing(path: Path, number: int, times: np.ndarray) -> np.ndarray:
 
 
 def _check_size(path: Path, name: str, values: np.ndarray) -> None:
-    if values.dtype.kind not in "iuf":
-        return
+    if values.dtype.kind != "f":
+        return  # no integer is too large
     # Imported here, so that reading results needs no JAX.
     from mcfo.validation import largest_value, too_large
 
-    size = np.abs(values, dtype=np.result_type(values.dtype, float))
-    large = np.argwhere(np.isfinite(size) & (size > largest_value()))
+    most = np.float64(largest_value())
+    large = np.argwhere(((values > most) | (values < -most)) & np.isfinite(values))
     if len(large):
         index = tuple(int(one) for one in large[0])
         where = ", ".join(map(str, index))

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Sequence
+from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from mcfo.errors import InputError
+from mcfo.errors import InputError, shown
 from mcfo.files import write_atomically
+from mcfo.limits import limits
 
 LOWEST, KEYS = 21, 88
 """The MIDI number of the piano's lowest key, A0, and the number of keys."""
 SPLITS = ("train", "valid", "test")
-_MOST_STEPS = 10_000_000
-"""No data set is longer; a small file that unfolds into more is no music."""
+_MOST_NOTES = 10 * KEYS
+"""Notes of a step; some files name a key more than once."""
 
 Splits = dict[str, list[np.ndarray]]
 """For each of `SPLITS`, its pieces: arrays (steps, 88) of zeros and ones, uint8."""
@@ -93,10 +96,11 @@ class TimeGrid(NamedTuple):
         """Return the frames of a piece, without the silence after its last note."""
         microseconds = round(60e6 / self.beats_per_minute / self.steps_per_quarter)
         starts = np.ceil(np.arange(len(roll) + 1) * microseconds / 1e6 / self.period)
-        if starts[-1] > _MOST_STEPS:
+        most = limits().elements // KEYS
+        if starts[-1] > most:
             raise InputError(
                 f"A piece of {len(roll)} steps has {starts[-1]:.3g} frames of {self.period:g} s, more than "
-                f"{_MOST_STEPS}. Take a longer sampling period."
+                f"{most}. Take a longer sampling period."
             )
         frames = np.repeat(roll, np.diff(starts).astype(int), axis=0)
         return frames[: np.max(np.flatnonzero(frames.any(axis=1)), initial=-1) + 1]
@@ -113,16 +117,12 @@ def rolls_from_notes(pieces: Any, where: str) -> list[np.ndarray]:
     """Convert nested lists of pieces, steps and MIDI numbers to piano-rolls; `where` names them in errors."""
     if not isinstance(pieces, list | tuple):
         raise InputError(f"{where}: a list of pieces is wanted, but this is a {type(pieces).__name__}.")
-    rolls = []
-    budget = _MOST_STEPS
     for number, piece in enumerate(pieces, 1):
         if not isinstance(piece, list | tuple):
             raise InputError(f"{where}, piece {number}: a list of steps is wanted, not a {type(piece).__name__}.")
-        budget -= len(piece)
-        if budget < 0:
-            raise InputError(f"{where} has more than {_MOST_STEPS} steps, which no data set of music has.")
-        rolls.append(_roll_from_notes(piece, f"{where}, piece {number}"))
-    return rolls
+    # A list that stands in a pickle once may be meant many times: what counts is what it unfolds into.
+    limits().check("elements", KEYS * sum(map(len, pieces)), where)
+    return [_roll_from_notes(piece, f"{where}, piece {number}") for number, piece in enumerate(pieces, 1)]
 
 
 def _roll_from_notes(steps: Sequence[Any], where: str) -> np.ndarray:
@@ -131,10 +131,11 @@ def _roll_from_notes(steps: Sequence[Any], where: str) -> np.ndarray:
         here = f"{where}, step {step + 1}"
         if not isinstance(notes, list | tuple):
             raise InputError(f"{here}: a list of notes is wanted, not a {type(notes).__name__}.")
-        # No chord has more notes than the piano keys, however often a file names one.
-        for note in notes[: 10 * KEYS]:
+        if len(notes) > _MOST_NOTES:
+            raise InputError(f"{here}: there are {len(notes)} notes, but the piano has {KEYS} keys. Name each once.")
+        for note in notes:
             if isinstance(note, bool) or not isinstance(note, int | np.integer):
-                raise InputError(f"{here}: {note!r} is no MIDI number. Write whole numbers.")
+                raise InputError(f"{here}: {shown(note)} is no MIDI number. Write whole numbers.")
             _check_note(int(note), here)
             roll[step, int(note) - LOWEST] = 1
     return roll
@@ -143,8 +144,8 @@ def _roll_from_notes(steps: Sequence[Any], where: str) -> np.ndarray:
 def _check_note(note: int, where: str) -> None:
     if not LOWEST <= note < LOWEST + KEYS:
         raise InputError(
-            f"{where}: the note {note} lies outside of the piano's range, {LOWEST} (A0) to {LOWEST + KEYS - 1} (C8). "
-            "Transpose the piece, or leave that part out."
+            f"{where}: the note {shown(note)} lies outside of the piano's range, {LOWEST} (A0) to "
+            f"{LOWEST + KEYS - 1} (C8). Transpose the piece, or leave that part out."
         )
 
 
@@ -165,7 +166,9 @@ def checked(splits: Splits, where: str) -> Splits:
 
 _TICKS = 480
 _DRUMS = 9
-_MOST_MIDI_STEPS = 1_000_000
+_MESSAGE = 16
+_LONGEST_NUMBER = 1000
+"""Bytes that a number may have. Its time grows with their square; texts in other alphabets have some too."""
 
 
 def require_mido() -> ModuleType:
@@ -183,33 +186,42 @@ def read_midi(path: Path, *, steps_per_quarter: int = 2) -> np.ndarray:
     Notes start and end at the nearest step, and sound for at least one step. The roll starts with the first note.
     """
     mido = require_mido()
+    # A message of two bytes becomes an object of some hundred.
+    limits().check("document", _MESSAGE * path.stat().st_size, path)
+    content = path.read_bytes()
+    if re.search(rb"[\x80-\xff]{%d}" % _LONGEST_NUMBER, content):
+        raise InputError(f"{path} is damaged, or no MIDI file: it has a number of {_LONGEST_NUMBER} bytes.")
     try:
-        file = mido.MidiFile(file=io.BytesIO(path.read_bytes()), clip=True)
+        file = mido.MidiFile(file=io.BytesIO(content), clip=True)
     except OSError as error:
         if error.errno:
             raise
         raise InputError(f"{path} is damaged, or no MIDI file ({error}).") from error
+    except MemoryError:
+        raise
     # The errors of mido over bytes that are no MIDI have no narrower base.
     except Exception as error:
         raise InputError(f"{path} is damaged, or no MIDI file ({type(error).__name__}: {error}).") from error
     if file.type == 2 or file.ticks_per_beat <= 0:
         raise InputError(f"{path} counts time in a way that has no quarter notes. Save it as MIDI of type 0 or 1.")
-    notes = [
+    notes = sorted(
         (round(start), max(round(start) + 1, round(end)), note)
-        for start, end, note in _notes(file, path, steps_per_quarter / file.ticks_per_beat)
-    ]
+        for start, end, note in _notes(file, path, Fraction(steps_per_quarter, file.ticks_per_beat))
+    )
     if not notes:
         raise InputError(f"{path} has no notes, besides drums. Leave it out.")
-    first, last = min(start for start, _, _ in notes), max(end for _, end, _ in notes)
-    if last - first > _MOST_MIDI_STEPS:
-        raise InputError(f"{path} lasts {last - first} steps, which no piece does. Is its time division right?")
+    first, last = notes[0][0], max(end for _, end, _ in notes)
+    limits().check("elements", (last - first) * KEYS, path)
     roll = np.zeros((last - first, KEYS), np.uint8)
+    ends = dict.fromkeys(range(LOWEST, LOWEST + KEYS), first)
     for start, end, note in notes:
-        roll[start - first : end - first, note - LOWEST] = 1
+        # What sounds already is not drawn again: voices and tracks may hold the same key for long.
+        roll[max(start, ends[note]) - first : end - first, note - LOWEST] = 1
+        ends[note] = max(end, ends[note])
     return roll
 
 
-def _notes(file: Any, path: Path, steps_per_tick: float) -> list[tuple[float, float, int]]:
+def _notes(file: Any, path: Path, steps_per_tick: Fraction) -> list[tuple[Fraction, Fraction, int]]:
     """Return the start, the end and the number of each note, in steps."""
     notes = []
     for track in file.tracks:

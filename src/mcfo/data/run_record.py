@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from mcfo.errors import InputError
-from mcfo.files import nested
+from mcfo.errors import InputError, printable
+from mcfo.files import json_text, nested, refuse_links
+from mcfo.limits import check_document, limits
 
 _SECTIONS = ("model", "objective", "data", "settings")
 """Without these objects in config.json there is nothing to say about a run."""
-_DEEPEST = 30
-_MOST_COLUMNS = 100_000
+_LINES = 8
+"""How many times the limit of a document the metrics may be long, of which one line is read at a time."""
 _LARGEST = 1e100
 """Larger numbers are no result, and no axis can show them."""
 
@@ -102,7 +103,7 @@ class RunRecord:
     def dimensions(self) -> int | None:
         """The number of observed columns."""
         size = _positive(nested(self.config, "data", "dimensions"))
-        return size if size is not None and size <= _MOST_COLUMNS else None
+        return size if size is not None and size <= limits().columns else None
 
     @property
     def columns(self) -> list[str]:
@@ -174,6 +175,7 @@ def read_run(folder: Path, *, metrics: bool = True) -> RunRecord:
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {what}. Give the folder that mcfo fit wrote (--out).")
+    refuse_links(folder)
     config = _read_config(folder)
     ended = _read_object(folder / "results.json", "Restore it; or delete it and resume the run with --resume.")
     lines = _read_metrics(folder / "metrics.jsonl") if metrics else {}
@@ -191,7 +193,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
     if config.get("kind") != "fit":
         there = " Its report.html is there already." if (folder / "report.html").exists() else ""
         raise InputError(
-            f"{path} has kind {_short(config.get('kind'))}, but a run of mcfo fit has kind 'fit'.{there} Give the "
+            f"{path} has kind {json_text(config.get('kind'))}, but a run of mcfo fit has kind 'fit'.{there} Give the "
             "folder that mcfo fit wrote (--out)."
         )
     missing = [name for name in _SECTIONS if not isinstance(config.get(name), dict)]
@@ -203,6 +205,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 def _read_object(path: Path, remedy: str) -> dict[str, Any] | None:
     """The object in a JSON file; None if there is no file."""
     try:
+        check_document(path)
         content = path.read_bytes()
     except FileNotFoundError:
         return None
@@ -213,32 +216,38 @@ def _read_object(path: Path, remedy: str) -> dict[str, Any] | None:
     except ValueError as error:
         raise InputError(f"{path} is not valid JSON: {error}. {remedy}") from error
     if not isinstance(value, dict):
-        raise InputError(f"{path} holds {_short(value)}, but an object in braces is wanted. {remedy}")
+        raise InputError(f"{path} holds {json_text(value)}, but an object in braces is wanted. {remedy}")
     return value
 
 
 def _parse(content: bytes) -> Any:
-    """The value; ValueError if there is none, or if it is nested so deeply that reading it could fail later."""
-    too_deep = ValueError(f"it is nested more than {_DEEPEST} deep")
+    """The value, whose texts can be shown; ValueError if there is none, or if it is nested too deeply."""
+    deepest = limits().nesting
+    too_deep = ValueError(f"it is nested more than {deepest} deep")
     try:
         value = json.loads(content)
     except RecursionError as error:
         raise too_deep from error
-    level = [value]
-    for _ in range(_DEEPEST):
-        level = [part for outer in level for part in _parts(outer)]
-    if level:
-        raise too_deep
-    return value
 
+    def readable(value: Any, depth: int) -> Any:
+        if depth > deepest:
+            raise too_deep
+        if isinstance(value, str):
+            return printable(value)
+        if isinstance(value, list):
+            return [readable(part, depth + 1) for part in value]
+        if isinstance(value, dict):
+            return {printable(name): readable(part, depth + 1) for name, part in value.items()}
+        return value
 
-def _parts(value: Any) -> list[Any]:
-    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    return readable(value, 0)
 
 
 def _read_metrics(path: Path) -> dict[int, list[dict[str, Any]]]:
     """The lines of each seed by step. Where a resumed run repeated a step, the later line counts."""
     try:
+        if path.exists():
+            limits().check("document", path.stat().st_size // _LINES, path)
         rows = path.read_bytes().splitlines() if path.exists() else []
     except OSError as error:
         raise InputError(f"Cannot read {path}: {error.strerror}. Change that, or give another folder.") from error
@@ -255,7 +264,7 @@ def _read_metrics(path: Path) -> dict[int, list[dict[str, Any]]]:
         seed, step = whole(nested(line, "seed")), whole(nested(line, "step"))
         if seed is None or step is None:
             raise InputError(
-                f"Line {index} of {path} is {_short(line)}, but an object with whole numbers 'seed' and 'step' is "
+                f"Line {index} of {path} is {json_text(line)}, but an object with whole numbers 'seed' and 'step' is "
                 "wanted. Delete that line."
             )
         by_seed.setdefault(seed, {})[step] = {**line, "seed": seed, "step": step}
@@ -284,9 +293,3 @@ def _positive(value: Any) -> int | None:
 def _or_nan(value: Any) -> float:
     result = number(value)
     return math.nan if result is None else result
-
-
-def _short(value: Any) -> str:
-    """The beginning of a value, for a message."""
-    shown = json.dumps(value)
-    return shown if len(shown) <= 60 else f"{shown[:60]}..."

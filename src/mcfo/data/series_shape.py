@@ -256,7 +256,7 @@ def _structural(shape: Shape, counts: bool) -> tuple[dict[str, str], list[str], 
         options["season"] = ",".join(f"{period:.10g}" for period in shape.periods)
         reasons.append(f"There is a season of {' and '.join(f'{period:.5g}' for period in shape.periods)} steps.")
     if shape.cycle is not None and not shape.periods:
-        options["cycle"] = "damped"
+        options["cycle"] = "smooth"
         reasons.append(f"There is a cycle of about {shape.cycle:.3g} steps.")
     if counts:
         options["emission"] = "negative-binomial" if shape.overdispersed else "poisson"
@@ -270,20 +270,27 @@ def _structural(shape: Shape, counts: bool) -> tuple[dict[str, str], list[str], 
     return options, reasons, ["local-trend" if shape.trend else "local-level", "linear-gaussian"]
 
 
-def fill_auto(options: Mapping[str, Any], table: Table) -> tuple[dict[str, Any], str]:
-    """Return the options of a structural model with what the data suggest in place of "auto", and a sentence.
+def fill_auto(name: str, options: Mapping[str, Any], table: Table) -> tuple[dict[str, Any], str]:
+    """Return the options of the model called `name` with what the data suggest in place of "auto", and a sentence.
 
-    `season`, `transform`, `trend` and `cycle` may be "auto"; what the data do not show is left out.
+    `season`, `transform`, `trend` and `cycle` of a structural model may be "auto"; what the data do not show is left
+    out. The trend of a level that walks is "auto" unless it is given. Beside a damped cycle and without a trend the
+    level is fixed, because a level that walks takes the cycle's place and is forecast worse.
     """
-    asked = [name for name in ("season", "transform", "trend", "cycle") if str(options.get(name)) == "auto"]
-    if not asked:
+    asked = [one for one in ("season", "transform", "trend", "cycle") if str(options.get(one)) == "auto"]
+    if name == "structural" and "trend" not in options and str(options.get("level", "walk")) == "walk":
+        asked.append("trend")
+    if not asked or len(table.columns) > 1:
         return dict(options), ""
     found = _structural(describe_shapes(table)[0], counts=False)[0]
-    chosen = {name: found[name] for name in asked if name in found}
-    rest = {name: value for name, value in options.items() if name not in asked}
-    absent = [name for name in asked if name not in chosen]
-    said = [f"{name}={value}" for name, value in chosen.items()] + [f"no {name}" for name in absent]
-    return {**rest, **chosen}, f"The data suggest {', '.join(said)}."
+    chosen = {one: found[one] for one in asked if one in found}
+    rest = {one: value for one, value in options.items() if one not in asked}
+    cycle, trend = ({**rest, **chosen}.get(one, "none") for one in ("cycle", "trend"))
+    if name == "structural" and str(cycle) in ("damped", "smooth") and "level" not in rest and str(trend) == "none":
+        chosen["level"] = "fixed"
+    absent = [one for one in asked if one not in chosen and one in options]
+    said = [f"{one}={value}" for one, value in chosen.items()] + [f"no {one}" for one in absent]
+    return {**rest, **chosen}, f"The data suggest {', '.join(said)}." if said else ""
 
 
 def _warnings(table: Table) -> list[str]:
@@ -301,9 +308,13 @@ def _warnings(table: Table) -> list[str]:
         each = np.array([_size(one[:, index]) for one in values])
         if len(each) > 1 and (ratio := _ratio(each)) > _UNLIKE:
             large, small = table.names[int(np.nanargmax(each))], table.names[int(np.nanargmin(each))]
+            positive = all(np.nanmin(one[:, index], initial=np.inf) > 0 for one in values)
+            logs = (
+                f"Take logarithms (structural, --columns {name} --set transform=log), divide" if positive else "Divide"
+            )
             found.append(
                 f"Series {large} and {small} seem to have different units in {name}: their spreads differ by a factor "
-                f"of {ratio:.3g}, but all series share the parameters of one model. Divide each by its spread, or "
+                f"of {ratio:.3g}, but all series share the parameters of one model. {logs} each by its spread, or "
                 "learn from each alone."
             )
     return found

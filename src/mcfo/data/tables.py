@@ -12,11 +12,11 @@ import numpy as np
 
 from mcfo.data.calendar import Calendar
 from mcfo.data.column_layout import DefaultColumns, RequestedColumns
+from mcfo.data.csv_reader import DELIMITERS, name_cell
 from mcfo.data.frame_forms import FrameForm, local_times, restore_frame
 from mcfo.data.frames import SOURCE, is_frame, read_frame
 from mcfo.data.frequencies import Frequency, fill_grid
-from mcfo.data.npz import read_npz
-from mcfo.data.table_files import DELIMITERS, read_csv, read_netcdf, read_parquet
+from mcfo.data.table_files import read_file
 from mcfo.data.times import RawSeries, Spacing, Span, moments_of, spacing
 from mcfo.errors import InputError
 from mcfo.files import write_atomically
@@ -25,7 +25,6 @@ from mcfo.series import Series
 if TYPE_CHECKING:
     import pandas
 
-_LISTED = ".csv, .parquet, .nc or .npz"
 _MOST_ABSENT = 0.5
 """The share of absent rows up to which the others lie on a grid."""
 
@@ -212,10 +211,7 @@ def read_series(
         path = SOURCE
     else:
         path = Path(path)
-        try:
-            raw = _read(path, wanted)
-        except OSError as error:
-            raise InputError(f"Cannot read {path}: {error.strerror or error}.") from error
+        raw = read_file(path, wanted)
     about = {"image": raw.image, "inputs": raw.input_names, "times": raw.times, "spans": raw.spans, "notes": raw.notes}
     table = Table(_series(path, raw), raw.names, raw.columns, form=form, **about)
     return table if calendar is None else table.on_grid().with_calendar(calendar)
@@ -235,30 +231,6 @@ def table_of(data: Any) -> Table | None:
     for note in table.notes:
         warnings.warn(note, stacklevel=4)
     return table
-
-
-def _read(path: Path, wanted: RequestedColumns) -> RawSeries:
-    if path.is_dir():
-        raise InputError(f"{path} is a folder, but a file is wanted: {_LISTED}.")
-    if not path.exists():
-        raise InputError(f"There is no file {path}. Check the name and the folder.")
-    ending = path.suffix.lower()
-    if ending == ".csv":
-        return read_csv(path, wanted)
-    if ending in (".parquet", ".pq"):
-        return read_parquet(path, wanted)
-    if ending in (".nc", ".nc4"):
-        return read_netcdf(path, wanted)
-    if ending == ".npz":
-        for name, given in wanted._asdict().items():
-            if given is not None and name != "defaults":
-                raise InputError(
-                    f"The option {name} is about the columns of a CSV, Parquet or NetCDF file, but the arrays in "
-                    f"{path} have no names of columns. Leave it out, or write the series as CSV."
-                )
-        return read_npz(path)
-    came = f"ends in {path.suffix}. Convert it" if path.suffix else "has no ending. Rename or convert it"
-    raise InputError(f"Cannot read {path}: files that end in {_LISTED} are read, but this one {came}.")
 
 
 def _series(path: Path | str, raw: RawSeries) -> list[Series]:
@@ -302,7 +274,9 @@ def write_series(path: Path, series_list: Sequence[Series], columns: Sequence[st
     text = io.StringIO(newline="")
     # The reader would take semicolons in an unquoted name for the delimiter.
     risky = any(mark in name for name in names for mark in DELIMITERS)
-    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(names)
+    csv.writer(text, lineterminator="\n", quoting=csv.QUOTE_ALL if risky else csv.QUOTE_MINIMAL).writerow(
+        map(name_cell, names)
+    )
     writer = csv.writer(text, lineterminator="\n")
     for number, series in enumerate(series_list, 1):
         shape = series.observations.shape

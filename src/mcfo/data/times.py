@@ -75,7 +75,10 @@ class Clock:
         if last is not None:
             self._check_order(time, cell, series, *last)
         first, _ = self._first.setdefault(series, (time, cell))
-        return _elapsed(first, time)
+        elapsed = _elapsed(first, time)
+        if not math.isfinite(elapsed):
+            raise ValueError(f"the time {cell} lies too far from {first[0]}, the first one. Correct it.")
+        return elapsed
 
     def spans(self) -> list[Span]:
         """From when to when each series goes, in the order in which they came."""
@@ -118,7 +121,10 @@ def _elapsed(first: tuple[Any, ...], time: tuple[Any, ...]) -> float:
     if isinstance(time[0], datetime):
         beyond = [float(f"0.000000{digits}") if digits else 0.0 for digits in (first[1], time[1])]
         return (time[0] - first[0]).total_seconds() + beyond[1] - beyond[0]
-    return float(time[0] - first[0])
+    try:
+        return float(time[0] - first[0])
+    except OverflowError:
+        return math.inf
 
 
 def read_number(cell: str) -> tuple[int | float] | None:
@@ -126,9 +132,11 @@ def read_number(cell: str) -> tuple[int | float] | None:
     for kind in (int, float):
         try:
             number = kind(cell)
+            return (number,) if math.isfinite(number) else None
+        except OverflowError:  # an integer beyond every float
+            return None
         except ValueError:
             continue
-        return (number,) if math.isfinite(number) else None
     return None
 
 

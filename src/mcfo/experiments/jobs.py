@@ -14,6 +14,7 @@ import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from mcfo import interrupts
 from mcfo.data.npz import read_arrays, write_npz
 from mcfo.learning.devices import cores
 from mcfo.learning.progress import Listener
@@ -33,6 +34,7 @@ class Share(Listener):
 
     def advance(self, share: float) -> None:
         """Moves the bar by this part of the job; raises, in the job's thread, when the job must end."""
+        interrupts.check()
         if self._stop.is_set():
             raise _StoppedError
         self._advance(share)

@@ -10,8 +10,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from mcfo.inference.angles import NO_ANGLES, Angles, Circular, answers_exactly, find_angles, wrapped
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
-from mcfo.inference.exact_laws import filter_arrays, uses_exact_laws
+from mcfo.inference.exact_laws import filter_arrays
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, emission_mean
 from mcfo.proposals.base import Proposal
@@ -55,6 +56,7 @@ def filter_series(
     sampler: SMC | None = None,
     levels: Any = LEVELS,
     draws: int = 0,
+    angles: Angles = NO_ANGLES,
 ) -> Filtered:
     """Filter one series; memory grows with its length by the summaries alone.
 
@@ -63,12 +65,12 @@ def filter_series(
     - `sampler`: the filter; by default with 1000 particles.
     - `levels`: the levels of the quantiles.
     - `draws`: the number of draws that are returned.
+    - `angles`: what is summarized by circular means.
     """
     check_arguments(model, proposal, key)
     check_series(series)
-    return _filtered(
-        sampler or SMC(1000), model, proposal, series, jnp.asarray(check_levels(levels), float), draws, key
-    )
+    several = jnp.asarray(check_levels(levels), float)
+    return _filtered(sampler or SMC(1000), model, proposal, series, several, draws, angles, key)
 
 
 @eqx.filter_jit
@@ -79,6 +81,7 @@ def _filtered(
     series: Series,
     levels: Float[Array, " levels"],
     draws: int,
+    angles: Angles,
     key: Key,
 ) -> Filtered:
     def visit(before: State | None, outcome: Outcome, frame: Frame, extra: None) -> Filtered:
@@ -95,8 +98,8 @@ def _filtered(
                 flat(observations[systematic_indices(carried, draws, key=of_observations)]),
             )
         return Filtered(
-            Summary.of(latents, state.log_weights, levels),
-            Summary.of(observations, carried, levels, means),
+            Summary.of(latents, state.log_weights, levels, angles=angles.latents),
+            Summary.of(observations, carried, levels, means, angles.observations),
             outcome.record,
             saved,
         )
@@ -129,6 +132,7 @@ def filter(
     draws: int = 0,
     seed: int = 0,
     method: str | None = None,
+    circular: Circular = (),
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Compute p(z_t | x_1:t) and p(x_t | x_1:t-1) for every step: means and quantiles, log evidence.
@@ -145,23 +149,28 @@ def filter(
     - `draws`: the number of draws beside the summaries, for ArviZ; those of different steps are not connected.
     - `seed`: the seed of all random numbers.
     - `method`: "exact" or "particles"; by default exact where that is possible and `particles` is not given.
+    - `circular`: names of columns and states that are angles, in radians, or with their periods: {"heading": 360}.
+      Their means are circular, and their quantiles lie within half a turn of the mean.
     """
-    levels, key = check_levels(levels), jax.random.key(seed)
-    if uses_exact_laws(model, method, particles):
+    levels, key, named = check_levels(levels), jax.random.key(seed), named_series(data)
+    angles = find_angles(model, named.series_list, named.columns, circular)
+    about: dict[str, Any] = {"seed": seed, **angles.attributes()}
+    if answers_exactly(model, method, particles, angles):
         return dataset_of(
             "filter",
-            named_series(data),
-            lambda series: filter_arrays(model, series, levels, draws, key=key),
+            named,
+            lambda series: wrapped(filter_arrays(model, series, levels, draws, key=key), angles, levels),
             levels,
-            {"exact": 1, "seed": seed},
+            {"exact": 1, **about},
             progress,
             latent_names=model.state_names,
         )
     particles = particles or 1000
 
     def one(series: Series) -> dict[str, Any]:
-        result = filter_series(model, proposal, series, key=key, sampler=SMC(particles), levels=levels, draws=draws)
+        how: Any = {"sampler": SMC(particles), "levels": levels, "draws": draws, "angles": angles}
+        result = filter_series(model, proposal, series, key=key, **how)
         return state_arrays(result.latent, result.predicted, result.record, result.draws)
 
-    about = {"particles": particles, "seed": seed}
-    return dataset_of("filter", named_series(data), one, levels, about, progress, latent_names=model.latent_names)
+    about = {"particles": particles, **about}
+    return dataset_of("filter", named, one, levels, about, progress, latent_names=model.latent_names)

@@ -12,8 +12,9 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from mcfo.data.run_columns import complete_inputs
+from mcfo.inference.angles import Angles, Circular, answers_exactly, find_angles, wrapped
 from mcfo.inference.datasets import NamedSeries, Progress, dataset_of, named_series
-from mcfo.inference.exact_laws import forecast_arrays, uses_exact_laws
+from mcfo.inference.exact_laws import forecast_arrays
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.models.base import Model, Path, simulate_from_memory
 from mcfo.proposals.base import Proposal
@@ -116,6 +117,7 @@ def forecast(
     inputs: Any = None,
     seed: int = 0,
     method: str | None = None,
+    circular: Circular = (),
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Forecast p(z_T+s, x_T+s | x_1:T) for s = 1..`steps` after the end of every series: means and quantiles.
@@ -128,23 +130,25 @@ def forecast(
     - `draws`: the number of paths.
     - `inputs`: the coming inputs, (steps, inputs), for a model that takes them. Those that the data's dates tell, the
       calendar and the time between steps, may be left out.
-    - `data`, `particles`, `levels`, `seed`, `method`: as in `filter`.
+    - `data`, `particles`, `levels`, `seed`, `method`, `circular`: as in `filter`.
     """
-    levels, key, names = check_levels(levels), jax.random.key(seed), model.latent_names
+    levels, key = check_levels(levels), jax.random.key(seed)
     named = named_series(data)
     ids = [int(series.series_id) for series in with_ids(named.series_list)]
     driven = dict(zip(ids, _coming_inputs(named, steps, inputs), strict=True))
-    if uses_exact_laws(model, method, particles):
+    angles = find_angles(model, named.series_list, named.columns, circular)
+    about: dict[str, Any] = {"seed": seed, **angles.attributes()}
+    if answers_exactly(model, method, particles, angles):
 
         def exactly(series: Series) -> dict[str, Any]:
             coming = driven[int(series.series_id)]
             _check(series, steps, draws, coming)
-            return forecast_arrays(model, series, steps, coming, levels, draws, key=key)
+            arrays = forecast_arrays(model, series, steps, coming, levels, draws, key=key)
+            return wrapped(arrays, angles, levels)
 
-        about = {"exact": 1, "seed": seed}
-        return dataset_of(
-            "forecast", named, exactly, levels, about, progress, future=True, latent_names=model.state_names
-        )
+        about = {"exact": 1, **about}
+        names = model.state_names
+        return dataset_of("forecast", named, exactly, levels, about, progress, future=True, latent_names=names)
     particles, several = particles or 1000, jnp.asarray(levels, float)
 
     def one(series: Series) -> dict[str, Any]:
@@ -158,10 +162,10 @@ def forecast(
             inputs=driven[int(series.series_id)],
             key=key,
         )
-        return future_arrays(result, several, model)
+        return future_arrays(result, several, model, angles)
 
-    about = {"particles": particles, "seed": seed}
-    return dataset_of("forecast", named, one, levels, about, progress, future=True, latent_names=names)
+    about = {"particles": particles, **about}
+    return dataset_of("forecast", named, one, levels, about, progress, future=True, latent_names=model.latent_names)
 
 
 def _coming_inputs(data: NamedSeries, steps: int, inputs: Any) -> list[Any]:
@@ -173,16 +177,17 @@ def _coming_inputs(data: NamedSeries, steps: int, inputs: Any) -> list[Any]:
     return [complete_inputs(known, rows, steps, one) for one in coming]
 
 
-def future_arrays(result: Forecast, levels: Any, model: Model) -> dict[str, Any]:
+def future_arrays(result: Forecast, levels: Any, model: Model, angles: Angles) -> dict[str, Any]:
     """Return a forecast by the names of a data set."""
     paths = jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), result.paths)
     even = uniform_log_weights(paths.observations.shape[1], levels.dtype)
 
-    def summary(values: Any, means: Any) -> Summary:
-        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
+    def summary(values: Any, means: Any, chosen: Any) -> Summary:
+        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1], chosen), (values, means))
 
     latents = jax.vmap(jax.vmap(model.latent_summary))(paths.latents)
-    latent, observed = summary(latents, None), summary(paths.observations, paths.means)
+    latent = summary(latents, None, angles.latents)
+    observed = summary(paths.observations, paths.means, angles.observations)
     return {
         "latent_mean": latent.mean,
         "latent_quantiles": latent.quantiles,

@@ -13,6 +13,7 @@ import numpy as np
 from mcfo.data.inspection import statistics
 from mcfo.data.npz import write_npz
 from mcfo.inference.exact_laws import uses_exact_laws
+from mcfo.inference.naive import naive_rolling
 from mcfo.inference.residuals import PARTICLES, normal_scores
 from mcfo.inference.rolling_evaluation import evaluate_rolling
 from mcfo.models.base import Model, simulate_from_start
@@ -31,6 +32,7 @@ class Checks(NamedTuple):
 
     - `residuals`, `values`: for each series (steps, columns); NaN where nothing was observed.
     - `predicted`: the means of the forecasts one step ahead, of the same shape.
+    - `naive`: those of the naive and, where there is a season, of the seasonal naive forecast, by name.
     - `observed`: the statistics of the data, (statistics, columns); `simulated`: those of simulated data sets,
       (data sets, statistics, columns), with the same lengths and missing values.
     - `paths`: a few simulated series of the length of the first one, (paths, steps, columns).
@@ -42,6 +44,7 @@ class Checks(NamedTuple):
     observed: np.ndarray
     simulated: np.ndarray
     paths: np.ndarray
+    naive: dict[str, list[np.ndarray]]
 
 
 def predictive_checks(
@@ -52,6 +55,7 @@ def predictive_checks(
     particles: int | None = None,
     draws: int = 500,
     simulations: int = 200,
+    season: int | None = None,
     key: Key,
 ) -> Checks:
     """Compute standardized one-step residuals, and statistics of the data and of simulated series.
@@ -65,6 +69,7 @@ def predictive_checks(
     - `particles`, `draws`: the numbers of particles of the filter and of draws of its forecasts; without them, 500
       where the forecasts are not known exactly.
     - `simulations`: the number of simulated data sets.
+    - `season`: the number of steps in a season, if there is one.
     """
     chosen = _first_ones(with_ids([data] if isinstance(data, Series) else list(data)))
     if not uses_exact_laws(model, None, particles):
@@ -80,11 +85,15 @@ def predictive_checks(
     paths = simulated[:_PATHS, 0, :length]
     predicted = [np.asarray(one.mean[:, 0]) for one in rolled.series]
     repeated = statistics(np.where(known, simulated, np.nan))
-    return Checks(residuals, rolled.observations, predicted, observed, repeated, paths)
+    naive = {
+        name: [naive_rolling(x, np.ones(len(x), bool), 1, steps).mean[:, 0] for x in rolled.observations]
+        for name, steps in {"naive": 1, **({} if season is None else {"seasonal naive": season})}.items()
+    }
+    return Checks(residuals, rolled.observations, predicted, observed, repeated, paths, naive)
 
 
-def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
-    """Write the checks into an NPZ file, which the report reads."""
+def write_checks(path: Path, checks: Checks, columns: Sequence[str], *, digest: str = "") -> None:
+    """Write the checks into an NPZ file, which the report reads; `digest` is the hash of the data."""
     write_npz(
         path,
         {
@@ -96,6 +105,8 @@ def write_checks(path: Path, checks: Checks, columns: Sequence[str]) -> None:
             "observed": checks.observed,
             "simulated": checks.simulated,
             "paths": checks.paths,
+            "digest": np.array(digest),
+            **{name: np.concatenate(means).astype(np.float32) for name, means in checks.naive.items()},
         },
     )
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Shaped
 
+from mcfo.inference.angles import Angle, centered
 from mcfo.types import LogWeights
 
 LEVELS = (0.05, 0.25, 0.5, 0.75, 0.95)
@@ -26,6 +29,7 @@ class Summary(eqx.Module):
         log_weights: LogWeights,
         levels: Float[Array, " levels"],
         means: Shaped[Array, "particles ..."] | None = None,
+        angles: Sequence[Angle] = (),
     ) -> Summary:
         """Summarize weighted particles.
 
@@ -33,12 +37,13 @@ class Summary(eqx.Module):
 
         - `means`: the means of the distributions that the values were drawn from, if known: averaging them is less
           noisy.
+        - `angles`: the numbers that are angles; their means are those of the values.
         """
-        values = flat(values)
-        return cls(
-            weighted_mean(values if means is None else flat(means), log_weights),
-            weighted_quantiles(values, log_weights, levels),
-        )
+        values, circular = centered(flat(values), log_weights, angles)
+        mean = weighted_mean(values if means is None else flat(means), log_weights)
+        for index, direction in circular.items():
+            mean = mean.at[index].set(direction)
+        return cls(mean, weighted_quantiles(values, log_weights, levels))
 
 
 def flat(values: Shaped[Array, "particles ..."]) -> Float[Array, "particles size"]:

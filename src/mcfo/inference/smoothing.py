@@ -11,8 +11,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, Shaped
 
+from mcfo.inference.angles import NO_ANGLES, Angles, Circular, answers_exactly, find_angles, wrapped
 from mcfo.inference.datasets import Draws, Progress, dataset_of, named_series, state_arrays
-from mcfo.inference.exact_laws import smooth_arrays, uses_exact_laws
+from mcfo.inference.exact_laws import smooth_arrays
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels, flat
 from mcfo.missing import fill, impute
 from mcfo.models.base import MarkovModel, Model, emission_mean
@@ -60,6 +61,7 @@ def smooth_series(
     paths: int = 500,
     levels: Any = LEVELS,
     draws: int = 0,
+    angles: Angles = NO_ANGLES,
 ) -> Smoothed:
     """Smooth one series: filter it, then draw paths backwards.
 
@@ -71,6 +73,7 @@ def smooth_series(
     - `paths`: the number of paths that are drawn.
     - `levels`: the levels of the quantiles.
     - `draws`: the number of paths that are returned, at most `paths`.
+    - `angles`: what is summarized by circular means.
     """
     check_arguments(model, proposal, key)
     check_series(series)
@@ -83,7 +86,7 @@ def smooth_series(
         drawn = _of_markov(chosen, model, proposal, series, paths, key)
     else:
         drawn = _of_memory(chosen, model, proposal, series, paths, key)
-    return _summarized(drawn, jnp.asarray(check_levels(levels), float), draws)
+    return _summarized(drawn, jnp.asarray(check_levels(levels), float), draws, angles)
 
 
 class _Paths(NamedTuple):
@@ -98,20 +101,21 @@ class _Paths(NamedTuple):
 
 
 @eqx.filter_jit
-def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int) -> Smoothed:
+def _summarized(paths: _Paths, levels: Float[Array, " levels"], draws: int, angles: Angles) -> Smoothed:
     count = paths.latents.shape[1]
     even = uniform_log_weights(count, levels.dtype)
 
-    def summary(values: Array, means: Array | None) -> Summary:
-        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1]), (values, means))
+    def summary(values: Array, means: Array | None, chosen: Any) -> Summary:
+        return jax.lax.map(lambda now: Summary.of(now[0], even, levels, now[1], chosen), (values, means))
 
     saved = None
     if draws:
         # The paths are independent, so that the first ones are as good as any.
         saved = Draws(jax.vmap(flat)(paths.latents[:, :draws]), jax.vmap(flat)(paths.observations[:, :draws]))
-    components = None if paths.components is None else summary(paths.components, None)
-    observed = summary(paths.observations, paths.means)
-    return Smoothed(summary(paths.latents, None), observed, paths.record, saved, components)
+    components = None if paths.components is None else summary(paths.components, None, ())
+    latent = summary(paths.latents, None, angles.latents)
+    observed = summary(paths.observations, paths.means, angles.observations)
+    return Smoothed(latent, observed, paths.record, saved, components)
 
 
 def _summaries(model: Model, latents: Shaped[Array, "steps paths *latent"]) -> Float[Array, "steps paths latent"]:
@@ -198,6 +202,7 @@ def smooth(
     draws: int = 0,
     seed: int = 0,
     method: str | None = None,
+    circular: Circular = (),
     progress: Progress = iter,
 ) -> xarray.Dataset:
     """Compute p(z_t | x_1:T) for every step of every series, and the predictive distribution of x_t.
@@ -210,19 +215,21 @@ def smooth(
     - `particles`: the number of particles; those of all steps are stored.
     - `paths`: the number of paths that are drawn backwards, where there is no exact answer.
     - `draws`: the number of paths beside the summaries, for ArviZ.
-    - `data`, `levels`, `seed`, `method`: as in `filter`.
+    - `data`, `levels`, `seed`, `method`, `circular`: as in `filter`.
     """
-    levels, key = check_levels(levels), jax.random.key(seed)
-    exact = uses_exact_laws(model, method, particles)
+    levels, key, named = check_levels(levels), jax.random.key(seed), named_series(data)
+    angles = find_angles(model, named.series_list, named.columns, circular)
+    about: dict[str, Any] = {"seed": seed, **angles.attributes()}
+    exact = answers_exactly(model, method, particles, angles)
     names: dict[str, Any] = {"latent_names": model.state_names if exact else model.latent_names}
     names["component_names"] = model.component_names
     if exact:
         return dataset_of(
             "smooth",
-            named_series(data),
-            lambda series: smooth_arrays(model, series, levels, draws, key=key),
+            named,
+            lambda series: wrapped(smooth_arrays(model, series, levels, draws, key=key), angles, levels),
             levels,
-            {"exact": 1, "seed": seed},
+            {"exact": 1, **about},
             progress,
             **names,
         )
@@ -238,10 +245,11 @@ def smooth(
             paths=paths,
             levels=levels,
             draws=draws,
+            angles=angles,
         )
         filled = np.where(np.asarray(series.mask()), series.observations, result.observed.mean)
         arrays = state_arrays(result.latent, result.observed, result.record, result.draws, result.components)
         return {**arrays, "filled": filled}
 
-    about = {"particles": particles, "paths": paths, "seed": seed}
-    return dataset_of("smooth", named_series(data), one, levels, about, progress, **names)
+    about = {"particles": particles, "paths": paths, **about}
+    return dataset_of("smooth", named, one, levels, about, progress, **names)

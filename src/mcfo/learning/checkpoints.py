@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
+import shutil
 import threading
 import warnings
 from collections.abc import Iterator
@@ -17,7 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mcfo.data.run_record import number
 from mcfo.errors import InputError, RunError
+from mcfo.files import nested
 from mcfo.learning.parameters import dotted, named_arrays
 from mcfo.learning.step import State
 
@@ -60,12 +64,26 @@ class Checkpoints:
         best = policies.BestN(
             get_metric_fn=lambda metrics: metrics[_SCORE], reverse=True, n=1, keep_checkpoints_without_metrics=False
         )
+        self._drop_damaged_scores()
         with _orbax():
             return training.Checkpointer(
                 self._folder.absolute(),
                 preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(KEEP), best]),
                 cleanup_tmp_directories=True,
             )
+
+    def _drop_damaged_scores(self) -> None:
+        """Remove scores that are not readable, without which Orbax would not open the folder at all."""
+        for file in self._folder.glob("*/metrics/metrics"):
+            try:
+                score = number(nested(json.loads(file.read_bytes()), _SCORE))
+            except (ValueError, RecursionError):
+                score = None
+            if score is None:
+                warnings.warn(
+                    f"The score of the checkpoint of step {file.parts[-3]} is damaged and left out.", stacklevel=2
+                )
+                shutil.rmtree(file.parent)
 
     def steps(self) -> list[int]:
         """Return the steps that have a checkpoint, in ascending order."""
@@ -102,23 +120,27 @@ class Checkpoints:
 
         - `like`: a state of the same shape, such as the initial one.
         """
-        unreadable: dict[int, str] = {}
+        unreadable: list[int] = []
         for step in reversed(self.steps()):
             try:
                 with _orbax():
                     content: Any = self._manager.load(step)
-            except Exception as error:
-                unreadable[step] = _first_line(error)
+            except Exception:
+                # Orbax and its storage raise errors of many types over damaged files; the next older one may be sound.
+                unreadable.append(step)
                 continue
-            for bad, message in unreadable.items():
-                warnings.warn(f"The checkpoint of step {bad} cannot be read ({message}) and is replaced.", stacklevel=2)
+            for bad in unreadable:
+                warnings.warn(
+                    f"The checkpoint of step {bad} is damaged and is replaced: the run resumes from step {step}.",
+                    stacklevel=2,
+                )
                 with _orbax():
                     self._manager.delete(bad)
             return self._fill(like, content)
         if unreadable:
             raise InputError(
-                f"No checkpoint in {self._folder} can be read ({'; '.join(unreadable.values())}). Start again in "
-                "another folder."
+                f"No checkpoint in {self._folder} can be read: those of the steps "
+                f"{', '.join(map(str, sorted(unreadable)))} are damaged. Start again in another folder."
             )
         return None
 

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from mcfo import exact
+from mcfo import exact, interrupts
 from mcfo.data.batching import as_buckets, count_observed_steps
 from mcfo.errors import InputError
 from mcfo.inference.exact_evaluation import exact_evaluation
@@ -98,6 +98,8 @@ class ExactRun:
             listener.update(new[-len(seeds) :])
             if folder is not None:
                 folder.log(new)
+            interrupts.check()
+        listener.stage("evaluating")
         assert progress is not None
         found = [self._best(progress.search, index) for index in range(len(seeds))]
         return self._fitted(found, lines, total, began)
@@ -190,7 +192,7 @@ def fit_exactly(
     try:
         if folder is not None:
             folder.restart()
-        with listener:
+        with listener, interrupts.deferred():
             fitted = run.run(listener, folder)
         if folder is not None:
             arrays = fitted.arrays()

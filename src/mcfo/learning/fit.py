@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mcfo import interrupts
 from mcfo.data.tables import table_of
 from mcfo.errors import InputError
 from mcfo.learning.exact_fit import fit_exactly
@@ -133,6 +134,10 @@ def fit(
                         folder.checkpoint(state, seconds=seconds, nll_per_step=score)
                         saved = time.perf_counter()
                 best = min(best, score)
+                if interrupts.requested() is not None and folder is not None:
+                    folder.checkpoint(state, seconds=seconds, nll_per_step=score)
+                interrupts.check()
+            listener.stage("evaluating")
             fitted = watchdog.watch(int(state.step), trainer.finish, state, lines, seconds)
             if folder is not None:
                 folder.checkpoint(state, seconds=seconds, nll_per_step=math.inf)

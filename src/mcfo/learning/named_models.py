@@ -58,7 +58,8 @@ def by_name(name: str, first: Any, second: Any, about: dict[str, Any], keywords:
     table = table_of(data)
     named = named_series(data if table is None else table)
     series_list, unit = named.series_list, named.inputs.unit
-    options, _ = fill_auto(options, Table(series_list, named.names, named.columns) if table is None else table)
+    whole = Table(series_list, named.names, named.columns) if table is None else table
+    options, _ = fill_auto(name, options, whole)
     start = build_precisely(name, series_list, options, gaps=unit is not None)
     if not exact.is_exact(start.model):
         start = build(name, series_list, options, gaps=unit is not None)

@@ -87,6 +87,11 @@ def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree
                 f"{source} holds another model: {name} has shape {arrays[name].shape} there, but {array.shape} is "
                 "wanted. Give the model and the proposal of the run."
             )
+        if np.dtype(array.dtype).kind != arrays[name].dtype.kind:
+            raise InputError(
+                f"{source} is damaged: {name} has dtype {arrays[name].dtype} there, but {array.dtype} is wanted. Get "
+                "it from its source again, or fit the model again."
+            )
 
     def pick(path: Any, leaf: Any) -> Any:
         if not eqx.is_array(leaf):
@@ -97,6 +102,20 @@ def fill(like: _Tree, arrays: Mapping[str, np.ndarray], *, source: str) -> _Tree
         return stored if exact else jax.numpy.asarray(stored, leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(pick, like)
+
+
+def require_finite(like: Any, arrays: Mapping[str, np.ndarray], *, source: str) -> None:
+    """Refuse arrays of a file that have NaN or infinite numbers where those of a module have none."""
+    for name, array in named_arrays(like).items():
+        if not np.issubdtype(array.dtype, np.floating):
+            continue
+        wrong = ~np.isfinite(arrays[name]) & np.isfinite(np.asarray(array))
+        if wrong.any():
+            index = [int(one) for one in np.argwhere(wrong)[0]]
+            raise InputError(
+                f"{source} is damaged: {name}{index if index else ''} is {arrays[name][tuple(index)]}, but a parameter "
+                "is a finite number. Get the file from its source again, or fit the model again."
+            )
 
 
 def digest(tree: Any) -> str:

@@ -24,6 +24,9 @@ class Listener:
     def update(self, lines: list[dict[str, Any]]) -> None:
         """Receive the newest lines, one for each seed."""
 
+    def stage(self, text: str) -> None:
+        """Receive what is done now, where that is no update."""
+
     def notice(self, text: str) -> None:
         """Show a message to the user; called from another thread. By default it is logged."""
         logging.getLogger("mcfo").warning(text)
@@ -60,6 +63,7 @@ class ProgressBar(Listener):
             TimeRemainingColumn(),
             console=self._console,
             transient=True,
+            disable=not self._console.is_terminal,
         )
 
     def __enter__(self) -> Listener:
@@ -72,6 +76,9 @@ class ProgressBar(Listener):
     def begin(self, steps: int, step: int, particles: int) -> None:
         self._particles = particles
         self._task = self._progress.add_task(self._title, total=steps, completed=step, state="compiling")
+
+    def stage(self, text: str) -> None:
+        self._progress.update(self._task, state=text)
 
     def notice(self, text: str) -> None:
         self._console.print(text, style="yellow", markup=False, highlight=False)
@@ -124,6 +131,9 @@ class TensorBoard(Listener):
 
     def begin(self, steps: int, step: int, particles: int) -> None:
         self._then.begin(steps, step, particles)
+
+    def stage(self, text: str) -> None:
+        self._then.stage(text)
 
     def notice(self, text: str) -> None:
         self._then.notice(text)

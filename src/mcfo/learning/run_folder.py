@@ -17,15 +17,15 @@ import numpy as np
 from mcfo.data.batching import Buckets, as_buckets, count_steps, unstacked
 from mcfo.data.npz import write_npz
 from mcfo.errors import InputError, OtherRunError, RunError
-from mcfo.files import read_json, write_atomically
+from mcfo.files import read_json, refuse_links, write_atomically
 from mcfo.learning.checkpoints import Checkpoints
 from mcfo.learning.parameters import Modules, describe, digest, named_arrays
 from mcfo.learning.settings import Settings
 from mcfo.learning.step import State
 
-_IGNORED = ("command", "data.file", "validation.file", "settings.devices")
-"""Entries of config.json about how the run was called, not what it computes: data are identified by their hash, and
-the devices in use are listed beside the requested ones."""
+_IGNORED = ("command", "data.file", "validation.file", "settings.devices", "model.path", "proposal.path")
+"""Entries of config.json about how the run was called, not what it computes: data and code are identified by their
+hash, and the devices in use are listed beside the requested ones."""
 
 
 class RunFolder:
@@ -42,6 +42,7 @@ class RunFolder:
         self.config = json.loads(json.dumps(config, allow_nan=False))
         if path.exists() and not path.is_dir():
             raise InputError(f"{path} is not a folder. Choose another one.")
+        refuse_links(path)
         if resume:
             self._check_same()
         elif path.exists() and any(path.iterdir()):
@@ -97,6 +98,7 @@ class RunFolder:
     def log(self, lines: list[dict[str, Any]]) -> None:
         """Append lines to the metrics."""
         try:
+            self._check_there()
             content = "".join(json.dumps(line) + "\n" for line in lines).encode()
             if self._metrics.write(content) != len(content):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -132,6 +134,11 @@ class RunFolder:
         finally:
             self._lock.close()
 
+    def _check_there(self) -> None:
+        """Notice that the folder was removed or replaced: what is open would be written for nobody."""
+        if not os.path.samestat(os.stat(self.path / "metrics.jsonl"), os.fstat(self._metrics.fileno())):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
     def _check_same(self) -> None:
         if not (self.path / "config.json").exists():
             if self.path.exists() and any(not _is_remnant(one) for one in self.path.iterdir()):
@@ -152,6 +159,11 @@ class RunFolder:
         self.config["command"] = previous.get("command")
 
     def _cannot_write(self, what: str, error: OSError) -> RunError:
+        if not (self.path / "config.json").exists():
+            return RunError(
+                f"Cannot write {what} into {self.path}: the folder was removed or renamed while the run was writing "
+                "into it. Put it back and resume: --resume (in Python, resume=True); or start again."
+            )
         return RunError(
             f"Cannot write {what} into {self.path}: {error.strerror}. What was saved before is complete. Free some "
             "space and resume: --resume (in Python, resume=True)."
@@ -241,11 +253,11 @@ def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
 
     **Arguments:**
 
-    - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "data" and "validation"
-      (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of images),
-      "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step before),
-      "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever its date),
-      "command".
+    - `about`: facts beyond the arrays: "model" and "proposal" (names, options), "rules" of the user's own, "data" and
+      "validation" (files), "columns", "series_column" and "time_column" (their names), "image" (height and width of
+      images), "inputs" (their names), "unit" (the time of one step, where the first input is the time since the step
+      before), "calendar" (what inputs are made from dates), "irregular" ("rows" where each row is one step whatever
+      its date), "command".
     """
     modules = trainer.modules
     return {
@@ -268,7 +280,7 @@ def build_config(trainer: Run, about: dict[str, Any]) -> dict[str, Any]:
             "start": digest(modules.proposal),
             "fields": describe(modules.proposal, values=False),
         },
-        "objective": trainer.objective_data(),
+        "objective": trainer.objective_data() | ({"rules": about["rules"]} if about.get("rules") else {}),
         "data": _data(trainer.data, about.get("data"))
         | {name: about[name] for name in _OF_DATA if about.get(name) is not None},
         "validation": None if trainer.validation is None else _data(trainer.validation, about.get("validation")),

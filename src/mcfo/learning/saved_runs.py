@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+import equinox as eqx
+import jax
 import numpy as np
 
 from mcfo.catalogue.from_data import Start
 from mcfo.catalogue.registry import build, check, entry
+from mcfo.catalogue.trust import trusted
 from mcfo.catalogue.user_code import build_own, build_own_proposal
 from mcfo.data.npz import read_arrays, write_npz
 from mcfo.data.run_columns import NO_INPUTS, Inputs
@@ -22,13 +26,17 @@ from mcfo.files import nested
 from mcfo.inference.datasets import NamedSeries, named_series
 from mcfo.inference.evaluation_results import Evaluation
 from mcfo.learning.fitted_model import FittedModel, model_title
-from mcfo.learning.parameters import Modules, describe, fill, named_arrays
+from mcfo.learning.parameters import Modules, describe, fill, named_arrays, require_finite
 from mcfo.learning.run_folder import data_digest, differences
+from mcfo.limits import limits
 from mcfo.models.base import Model
 from mcfo.proposals.base import Bootstrap, Proposal
 from mcfo.series import Series
 
 _Tree = TypeVar("_Tree")
+_NUMBER = re.compile(r"(?<![\d.])\d{1,18}(?![\d.])")
+_LARGE = 3000
+"""A width of a network for which it is worth the time to ask first how large its arrays are."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -207,7 +215,10 @@ def load(path: str | Path, like: _Tree) -> _Tree:
 
     - `like`: a module of the same structure; its arrays are replaced by those of the file.
     """
-    return fill(like, read_arrays(Path(path)), source=str(path))
+    arrays = read_arrays(Path(path))
+    module = fill(like, arrays, source=str(path))
+    require_finite(like, arrays, source=str(path))
+    return module
 
 
 def load_run(
@@ -222,7 +233,8 @@ def load_run(
 
     **Arguments:**
 
-    - `model`, `proposal`: where one's own are, `path/to/file.py:Name`. Code is never taken from the folder.
+    - `model`, `proposal`: where one's own are, `path/to/file.py:Name`. Code that the folder names runs only if a
+      `mcfo fit` of the same user ran it before.
     - `like`: for a run that was made in Python, the model and the proposal that it began with.
     - `series`: what the run will be used on; handed to one's own function that makes the model.
     """
@@ -263,7 +275,9 @@ def load_run(
             raise InputError(
                 f"{folder / 'model.npz'} holds fewer seeds than config.json says ({len(record.seeds)})."
             ) from error
-        modules = fill(Modules(start.model, start.proposal), of_seed, source=str(folder / "model.npz"))
+        both, source = Modules(start.model, start.proposal), str(folder / "model.npz")
+        modules = fill(both, of_seed, source=source)
+        require_finite(both, of_seed, source=source)
         likelihood = likelihoods.get(seed)
         nll = math.inf if likelihood is None else likelihood
         saved.append(SavedSeed(seed, modules.model, modules.proposal, record, nll, inputs))
@@ -289,9 +303,10 @@ def _start(
             "like=(model, proposal))."
         )
     if own and model is None:
-        raise InputError(f"{folder} holds a model of your own. Say where it is: --model path/to/{name}.")
+        model = trusted("model", folder, text(nested(config, "model", "path")), name, "--model")
     if nested(config, "proposal", "own") is True and proposal is None:
-        raise InputError(f"{folder} holds a proposal of your own. Say where it is: --proposal path/to/file.py:Name.")
+        path, named = (text(nested(config, "proposal", entry)) for entry in ("path", "name"))
+        proposal = trusted("proposal", folder, path, named or "file.py:Name", "--proposal")
     if model is not None:
         start = build_own(model, series_list, proposal)
     else:
@@ -299,8 +314,26 @@ def _start(
         check(name, series_list, options)
         values = np.tile(entry(name).example(options), (1, record.dimensions or 1))
         driving = np.ones((len(values), inputs.size)) if inputs.size else None
-        start = build(name, [Series.from_values(values, inputs=driving)], options, gaps=inputs.unit is not None)
+        build_start = partial(
+            build, name, [Series.from_values(values, inputs=driving)], options, gaps=inputs.unit is not None
+        )
+        _require_memory(folder / "config.json", options, build_start)
+        start = build_start()
         if proposal is not None:
             start = start._replace(proposal=build_own_proposal(proposal, series_list))
     prior = nested(config, "proposal", "class") == Bootstrap.__name__ and proposal is None
     return start._replace(proposal=Bootstrap()) if prior else start
+
+
+def _require_memory(config: Path, options: Mapping[str, Any], build_start: Callable[[], Start]) -> None:
+    """Refuse options that ask for more numbers than the limit, before the model is built."""
+    sizes = [int(size) for name, value in options.items() if "seed" not in name for size in _NUMBER.findall(str(value))]
+    limits().check("columns", len(sizes), config)
+    if max(sizes, default=0) < _LARGE:
+        return
+    try:
+        start = eqx.filter_eval_shape(lambda: build_start()[:2])
+    except jax.errors.TracerArrayConversionError:
+        return  # models that compute their first numbers from the data have no large arrays
+    leaves = [leaf for leaf in jax.tree.leaves(start) if isinstance(leaf, jax.ShapeDtypeStruct)]
+    limits().check("bytes", sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves), config)

@@ -1,23 +1,20 @@
 """A watchdog for a run: it says so when updates stop, and lets Ctrl-C end a process that XLA blocks.
 
-While the main thread waits inside XLA, Python runs no signal handler, so that Ctrl-C has no effect on a computation
-that never ends. The watchdog is a thread of its own, which learns of signals through a socket (`signal.set_wakeup_fd`).
-The computations stay in the main thread, because JAX settings such as `jax.enable_x64` are those of a thread.
+Ctrl-C is noticed between updates ([`mcfo.interrupts`][]), so that it has no effect on one that never ends. The watchdog
+is a thread of its own. The computations stay in the main thread, because JAX settings such as `jax.enable_x64` are
+those of a thread.
 """
 
 from __future__ import annotations
 
-import contextlib
-import os
-import select
-import signal
-import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
+from mcfo import interrupts
 from mcfo.learning.progress import Listener
 
 STALL_SECONDS = 60.0
@@ -26,8 +23,6 @@ GRACE_SECONDS = 5.0
 """How long a computation may continue after Ctrl-C before the process is ended."""
 _SLOWER = 3.0
 """A call that takes longer than this many times the slowest one before is not merely slow."""
-_STOP = b"\0"
-_INTERRUPTED = 130
 
 _Arguments = ParamSpec("_Arguments")
 _Result = TypeVar("_Result")
@@ -48,7 +43,7 @@ class Watchdog:
     A call that lasts longer than `seconds`, and three times as long as any earlier call of the same function, is
     reported; the first call of a function compiles and is not. No run is ended for that.
 
-    After Ctrl-C Python raises KeyboardInterrupt as soon as the call returns. Where it has not returned after three
+    Inside, Ctrl-C sets a flag, for `mcfo.interrupts.check` between the calls. Where a call has not returned after three
     times the longest time so far (at least `grace`; `seconds` for a first call), the process ends with code 130, unless
     the session is interactive or SIGINT has a handler of its own.
 
@@ -65,25 +60,19 @@ class Watchdog:
         self._seconds, self._grace = seconds, grace
         self._slowest: dict[Callable[..., Any], float] = {}
         self._call: _Call | None = None
-        self._reader, self._writer = socket.socketpair()
+        self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="mcfo-watchdog", daemon=True)
-        self._previous: int | None = None
+        self._open = ExitStack()
 
     def __enter__(self) -> Watchdog:
-        self._writer.setblocking(False)
-        # Signals belong to the main thread; a run in another one does not keep Ctrl-C from it.
-        if threading.current_thread() is threading.main_thread():
-            self._previous = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+        self._open.enter_context(interrupts.deferred())
+        self._open.callback(self._thread.join)
+        self._open.callback(self._ended.set)
         self._thread.start()
         return self
 
     def __exit__(self, *error: Any) -> None:
-        if self._previous is not None:
-            signal.set_wakeup_fd(self._previous)
-        self._writer.send(_STOP)
-        self._thread.join()
-        self._reader.close()
-        self._writer.close()
+        self._open.__exit__(*error)
 
     def watch(
         self,
@@ -104,25 +93,16 @@ class Watchdog:
             self._slowest[function] = max(slowest or 0.0, seconds)
 
     def _run(self) -> None:
-        reported = interrupted = None
-        since = 0.0
-        while True:
-            now, call = time.monotonic(), self._call
-            if call is not None and call is not reported and self._is_stalled(call, now):
+        reported = None
+        while not self._ended.wait(min(1.0, self._seconds / 4, self._grace / 4)):
+            now, call, interrupted = time.monotonic(), self._call, interrupts.requested()
+            if call is None:
+                continue
+            if call is not reported and self._is_stalled(call, now):
                 self._listener.notice(self._report(call, now))
                 reported = call
-            if call is not None and call is interrupted and now - since > self._patience(call):
+            if interrupted is not None and now - max(interrupted, call.begun) > self._patience(call):
                 self._end(call)
-            wait = min(1.0, self._seconds / 4, self._grace / 4)
-            if select.select([self._reader], [], [], wait)[0]:
-                numbers = self._reader.recv(64)
-                if _STOP in numbers:
-                    return
-                if self._previous not in (None, -1):
-                    with contextlib.suppress(OSError):  # a loop whose wake-up call cannot be passed on polls anyway
-                        os.write(self._previous, numbers)
-                if signal.SIGINT in numbers and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
-                    interrupted, since = self._call, time.monotonic()
 
     def _is_stalled(self, call: _Call, now: float) -> bool:
         return call.slowest is not None and now - call.begun > max(self._seconds, _SLOWER * call.slowest)
@@ -153,9 +133,5 @@ class Watchdog:
             return
         try:
             self._listener.__exit__(None, None, None)
-            print(f"\nmcfo: {text}", file=sys.stderr)
-            sys.stdout.flush()
-            sys.stderr.flush()
         finally:
-            # The main thread cannot be reached, and the end of the interpreter would wait for it.
-            os._exit(_INTERRUPTED)
+            interrupts.end(text)

@@ -97,6 +97,16 @@ class Model(eqx.Module):
         """The names of the entries of the linear form's state: by default those of the latent."""
         return self.latent_names
 
+    @property
+    def circular_latents(self) -> tuple[int, ...]:
+        """The indices of the numbers in `latent_summary` that are angles in radians: their means are circular."""
+        return ()
+
+    @property
+    def circular_observations(self) -> tuple[int, ...]:
+        """The indices of the dimensions of x_t that are angles in radians."""
+        return ()
+
     def latent_summary(self, latent: Latent) -> Float[Array, " size"]:
         """Return the latent as summaries average it: as it is, or a regime as an indicator, whose mean is its
         probability."""

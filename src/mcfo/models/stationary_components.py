@@ -21,7 +21,8 @@ class Cycle(Component):
     """ψ_t = ρ (cos λ ψ_t-1 + sin λ ψ*_t-1) + N(0, σ²), ψ*_t = ρ (cos λ ψ*_t-1 - sin λ ψ_t-1) + N(0, σ²).
 
     The period 2π / λ lies between `bounds`. A damped cycle (ρ < 1) starts from its stationary distribution, or diffuse
-    as statsmodels has it; one without damping starts diffuse.
+    as statsmodels has it; one without damping starts diffuse. If it is `smooth`, ψ has no noise of its own, as the
+    level of a smooth trend has none: ψ is then an autoregression of order two, the pendulum of Yule (1927).
     """
 
     logit_frequency: Scalar
@@ -29,6 +30,7 @@ class Cycle(Component):
     log_scale: Scalar | None
     bounds: tuple[float, float] = eqx.field(static=True)
     diffuse: bool = eqx.field(static=True)
+    smooth: bool = eqx.field(static=True)
     readable: ClassVar = ("period", "damping", "scale")
 
     def __init__(
@@ -39,6 +41,7 @@ class Cycle(Component):
         scale: Numbers | None = 1.0,
         bounds: tuple[float | int, float | int] = (2.0, math.inf),
         diffuse: bool = False,
+        smooth: bool = False,
     ):
         low, high = bounds
         if not 2 <= low < high:
@@ -55,6 +58,7 @@ class Cycle(Component):
         self.logit_damping = None if damping is None else logit_of(damping, "damping")
         self.log_scale = read_scale(scale, "scale")
         self.diffuse = diffuse or damping is None
+        self.smooth = smooth
 
     @property
     def frequency(self) -> Scalar:
@@ -79,10 +83,10 @@ class Cycle(Component):
 
     @property
     def driven(self) -> tuple[int, ...]:
-        return () if self.log_scale is None else (0, 1)
+        return () if self.log_scale is None else (1,) if self.smooth else (0, 1)
 
     def scales(self) -> Float[Array, " driven"]:
-        return stacked_scales(self.log_scale, self.log_scale)
+        return stacked_scales(*(self.log_scale for _ in self.driven))
 
     def matrix(self) -> Float[Array, "size size"]:
         cosine, sine = jnp.cos(self.frequency), jnp.sin(self.frequency)
@@ -99,7 +103,16 @@ class Cycle(Component):
         assert self.log_scale is not None
         # 1 - ρ² = (1 - ρ) (1 + ρ), where 1 - ρ = sigmoid(-logit) does not cancel near one.
         kept = jax.nn.sigmoid(-self.logit_damping) * (1 + jax.nn.sigmoid(self.logit_damping))
-        return InitialForm(jnp.zeros(2), jnp.eye(2) * jnp.exp(2 * self.log_scale) / kept, jnp.zeros((2, 0)))
+        variance = jnp.exp(2 * self.log_scale)
+        if not self.smooth:
+            return InitialForm(jnp.zeros(2), jnp.eye(2) * variance / kept, jnp.zeros((2, 0)))
+        # c = ψ + i ψ* turns and shrinks by ρ exp(-iλ): E|c|² = σ² / (1 - ρ²), E c² = -σ² / (1 - ρ² exp(-2iλ)).
+        decay, angle = 1 - kept, 2 * self.frequency
+        real, imaginary = 1 - decay * jnp.cos(angle), decay * jnp.sin(angle)
+        size = real**2 + imaginary**2
+        mean, real, imaginary = variance / kept, -variance * real / size, variance * imaginary / size
+        covariance = jnp.stack([mean + real, imaginary, imaginary, mean - real]).reshape(2, 2) / 2
+        return InitialForm(jnp.zeros(2), covariance, jnp.zeros((2, 0)))
 
 
 class AR(Component):

@@ -25,7 +25,7 @@ WORDS = {
     "trend": ("none", "local", "smooth", "deterministic", "damped"),
     "season_kind": ("auto", "dummy", "trigonometric"),
     "season_noise": ("moving", "fixed"),
-    "cycle": ("none", "damped", "undamped", "fixed"),
+    "cycle": ("none", "damped", "smooth", "undamped", "fixed"),
     "weights": ("fixed", "parameter", "moving"),
     "emission": ("gaussian", "student", "poisson", "negative-binomial", "binomial", "volatility"),
     "transform": TRANSFORMS,
@@ -33,7 +33,8 @@ WORDS = {
 """The words that each option knows."""
 COUNTS = ("poisson", "negative-binomial", "binomial")
 _LONGEST_DUMMY = 24
-"""The longest season that has an effect for each step by default; the filter's cost grows with the state's cube."""
+"""The longest season with all harmonics, or an effect for each step, by default; the cost of a filter grows with the
+cube of the state."""
 _HARMONICS = 5
 """The number of harmonics of longer seasons, by default."""
 
@@ -157,7 +158,9 @@ class Sentence:
         for index, period in enumerate(self.season):
             count = harmonics[index] if harmonics else None
             short = float(period).is_integer() and period <= _LONGEST_DUMMY and count is None
-            kind = self.season_kind if self.season_kind != "auto" else "dummy" if short else "trigonometric"
+            # Waves forecast better; particles, which draw every entry with noise, want the one of dummies.
+            dummy = short and self.emission != "gaussian"
+            kind = self.season_kind if self.season_kind != "auto" else "dummy" if dummy else "trigonometric"
             if kind == "trigonometric" and count is None and period > _LONGEST_DUMMY:
                 count = _HARMONICS
             seasons.append(Season(period, scale=scale, kind=kind, harmonics=count))
@@ -170,8 +173,9 @@ class Sentence:
         period = self.values.cycle_period or (2 * low if high == math.inf else math.sqrt(low * high))
         return Cycle(
             period=period,
-            damping=0.9 if self.cycle == "damped" else None,
+            damping=0.9 if self.cycle in ("damped", "smooth") else None,
             scale=None if self.cycle == "fixed" else self.values.cycle,
+            smooth=self.cycle == "smooth",
             bounds=self.cycle_bounds,
         )
 
@@ -215,10 +219,12 @@ def structural(
     - `trend`: the slope of the level. local (a random walk), smooth (the same under a level without noise of its own),
       deterministic (one number), damped (an autoregression that returns to zero) or none.
     - `season`: one period or several, in steps; those that are not whole are trigonometric.
-    - `season_kind`: dummy (an effect for each step of the period) or trigonometric (waves); by default dummy up to 24.
+    - `season_kind`: dummy (an effect for each step of the period) or trigonometric (waves); by default trigonometric,
+      but dummy up to a period of 24 for particles, which then draw one number a step for it.
     - `season_noise`: moving (the pattern changes) or fixed.
     - `harmonics`: the number of waves of a trigonometric season; by default all up to a period of 24, then 5.
-    - `cycle`: damped (stochastic), undamped (stochastic too), fixed or none; True is damped.
+    - `cycle`: damped (stochastic), smooth (damped, with noise in its quadrature alone: an autoregression of order two),
+      undamped (stochastic too), fixed or none; True is damped.
     - `cycle_bounds`: between which the period of the cycle lies.
     - `ar`: the order of a stationary autoregression.
     - `inputs`: the number of inputs.

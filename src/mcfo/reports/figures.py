@@ -15,6 +15,7 @@ from matplotlib.figure import Figure as BaseFigure
 from matplotlib.ticker import NullFormatter
 
 from mcfo.files import write_atomically
+from mcfo.reports.formatting import shortened
 
 BLUE, ORANGE, GRAY, BLACK = "#0072b2", "#d55e00", "#4d4d4d", "#000000"
 """Model, data that stand out, reference, data. Told apart by the color-blind too (Okabe and Ito)."""
@@ -161,7 +162,7 @@ def legend_above(figure: Any, axes: Any, *, most: int = 4) -> None:
 
 def set_title(axis: Any, title: str) -> None:
     """A title in which a dollar sign of a name from a file is a dollar sign."""
-    axis.set_title(title, parse_math=False)
+    axis.set_title(shortened(title, 100), parse_math=False)
 
 
 def mark_dates(axis: Any, x: np.ndarray) -> None:

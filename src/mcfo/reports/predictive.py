@@ -21,6 +21,7 @@ from mcfo.reports.html import Report
 FILE = "checks.npz"
 _FAR = 0.005
 """A share of simulated data sets below which the data's own statistic is far out, on either side."""
+_NAIVE = ("naive", "seasonal naive")
 _SURE = 1e-3
 """A p-value below which a deviation is reported."""
 
@@ -28,7 +29,8 @@ _SURE = 1e-3
 @dataclass(frozen=True)
 class Checks:
     """The content of checks.npz. `residuals`, `values` and `predicted` hold an array (steps, columns) for each
-    series; `predicted`, the means of the forecasts one step ahead, is None in files that lack it."""
+    series; `predicted`, the means of the forecasts one step ahead, is None in files that lack it. `naive` has those of
+    naive forecasts by name, and `digest` is the hash of the data."""
 
     columns: list[str]
     residuals: list[np.ndarray]
@@ -37,6 +39,8 @@ class Checks:
     observed: np.ndarray
     simulated: np.ndarray
     paths: np.ndarray
+    naive: dict[str, list[np.ndarray]]
+    digest: str
 
     def known(self, column: int) -> np.ndarray:
         """The residuals of a column over all series."""
@@ -47,17 +51,22 @@ class Checks:
         """The share of values inside the central interval of this probability."""
         return float(np.mean(np.abs(self.known(column)) <= ndtri(0.5 + share / 2)))
 
-    def errors(self, column: int) -> tuple[float, float] | None:
-        """RMSE one step ahead of the model and of the naive forecast, the value before, where that one is known."""
-        if self.predicted is None:
+    def errors(self, column: int, name: str = "naive") -> tuple[float, float] | None:
+        """RMSE one step ahead of the model and of a naive forecast, over the values that both forecast."""
+        if self.predicted is None or name not in self.naive:
             return None
-        pairs = zip(self.values, self.predicted, strict=True)
-        both = [(x[1:, column] - m[1:, column], x[1:, column] - x[:-1, column]) for x, m in pairs]
-        model, naive = (np.concatenate(part) for part in zip(*both, strict=True))
-        known = np.isfinite(model) & np.isfinite(naive)
+        both = np.concatenate(
+            [np.stack([x - m, x - n]) for x, m, n in zip(*self._forecasts(name, column), strict=True)], -1
+        )
+        known = np.isfinite(both).all(axis=0)
         if not known.any():
             return None
-        return float(np.sqrt(np.mean(model[known] ** 2))), float(np.sqrt(np.mean(naive[known] ** 2)))
+        model, naive = np.sqrt(np.mean(both[:, known] ** 2, axis=1)).tolist()
+        return model, naive
+
+    def _forecasts(self, name: str, column: int) -> tuple[list[np.ndarray], ...]:
+        assert self.predicted is not None
+        return tuple([one[:, column] for one in each] for each in (self.values, self.predicted, self.naive[name]))
 
 
 def read_checks(folder: Path) -> Checks | None:
@@ -83,11 +92,13 @@ def _validated(arrays: dict[str, np.ndarray]) -> Checks | None:
         predicted = arrays["predicted"].astype(float) if "predicted" in arrays else None
         observed, simulated = arrays["observed"].astype(float), arrays["simulated"].astype(float)
         paths = arrays["paths"].astype(float)
+        naive = {name: arrays[name].astype(float) for name in _NAIVE if name in arrays}
         shape = (len(STATISTICS), len(columns))
         sound = (
             0 < len(columns) <= MOST_COLUMNS
             and residuals.shape == values.shape == (int(lengths.sum()), len(columns))
             and (predicted is None or predicted.shape == values.shape)
+            and all(one.shape == values.shape for one in naive.values())
             and (lengths > 0).all()
             and observed.shape == shape
             and simulated.shape[1:] == shape
@@ -102,7 +113,9 @@ def _validated(arrays: dict[str, np.ndarray]) -> Checks | None:
         return np.split(array, np.cumsum(lengths)[:-1])
 
     pieces = None if predicted is None else split(predicted)
-    return Checks(columns, split(residuals), split(values), pieces, observed, simulated, paths)
+    naive = {name: split(array) for name, array in naive.items()}
+    digest = str(arrays.get("digest", ""))
+    return Checks(columns, split(residuals), split(values), pieces, observed, simulated, paths, naive, digest)
 
 
 def forecast_summary(checks: Checks) -> str:
@@ -116,21 +129,31 @@ def forecast_summary(checks: Checks) -> str:
     return f"Forecasts of {name} one step ahead miss it by {significant(errors[0], 3)} (RMSE), {than}; {coverage}."
 
 
-def add_forecasts(report: Report, checks: Checks) -> None:
-    """The table of the forecasts one step ahead."""
-    rows = []
+def add_forecasts(report: Report, checks: Checks, learned_from: str | None) -> None:
+    """The table of the forecasts one step ahead; `learned_from` is the hash of the data that the run learned from."""
+    rows, seasonal = [], "seasonal naive" in checks.naive
     for column, name in enumerate(checks.columns):
-        errors = checks.errors(column)
+        errors, season = checks.errors(column), checks.errors(column, "seasonal naive")
         shown = [MISSING] * 2 if errors is None else [significant(error) for error in errors]
+        shown += [MISSING if season is None else significant(season[1])] if seasonal else []
         inside = [f"{checks.coverage(column, share):.1%}" for share in (0.5, 0.9)]
         rows.append([name, str(len(checks.known(column))), *shown, *inside])
+    sample = (
+        "In-sample, of the data that the model learned from: too good. " if _in_sample(checks, learned_from) else ""
+    )
+    more = "; and the seasonal naive one, the value one season before" if seasonal else ""
     report.table(
-        ["column", "forecasts", "RMSE", "naive RMSE", "in 50%", "in 90%"],
+        ["column", "forecasts", "RMSE", "naive RMSE", *(["seasonal"] if seasonal else []), "in 50%", "in 90%"],
         rows,
-        caption="Forecasts one step ahead: root mean square error in the units of the data, beside that of the naive "
-        "forecast, the value before; and the shares of values inside the central intervals of 50% and 90%.",
+        caption=f"{sample}Forecasts one step ahead: root mean square error in the units of the data, beside that of "
+        f"the naive forecast, the last value{more}; and the shares of values inside the central intervals of 50% and "
+        "90%.",
         words={0},
     )
+
+
+def _in_sample(checks: Checks, learned_from: str | None) -> bool:
+    return bool(checks.digest) and checks.digest == learned_from
 
 
 def check_concerns(checks: Checks) -> list[str]:

@@ -85,7 +85,7 @@ def _page(run: RunRecord, checks: Checks | None, outlook: Outlook | None, figure
         add_parameters(report, run)
         report.heading("How good the forecasts are")
         if checks is not None:
-            add_forecasts(report, checks)
+            add_forecasts(report, checks, text(nested(run.config, "data", "sha256")))
         add_holdout_scores(report, run)
         _add_results(report, run)
     elif run.lines:

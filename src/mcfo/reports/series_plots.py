@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from mcfo.data.piano_rolls import is_roll
+from mcfo.inference.angles import Angle, angles_of
 from mcfo.reports.figures import (
     BLACK,
     BLUE,
@@ -49,6 +50,7 @@ class Panel(NamedTuple):
     - `observed`: NaN where nothing was observed; None in a panel of states.
     - `joined`: draws lines between the observations.
     - `gaps`: marks what is missing: on the estimate's mean, or at the foot of the panel.
+    - `angle`: the interval of the panel if it shows an angle, which goes around.
     """
 
     title: str
@@ -57,6 +59,7 @@ class Panel(NamedTuple):
     estimate: Estimate | None = None
     joined: bool = False
     gaps: bool = False
+    angle: Angle | None = None
 
 
 @styled
@@ -65,8 +68,10 @@ def draw_panels(path: Path, panels: Sequence[Panel], *, x_label: str) -> Path:
     panels = panels[:_PANELS]
     figure, axes = stacked(len(panels), 1.7)
     for axis, panel in zip(axes, panels, strict=True):
+        if panel.angle is not None:
+            axis.set_ylim(panel.angle.lowest, panel.angle.lowest + panel.angle.period)
         if panel.estimate is not None:
-            _draw_estimate(axis, panel.estimate)
+            _draw_estimate(axis, panel.estimate, panel.angle)
         if panel.observed is not None:
             _draw_observed(axis, panel, panel.observed)
         set_title(axis, panel.title)
@@ -76,16 +81,31 @@ def draw_panels(path: Path, panels: Sequence[Panel], *, x_label: str) -> Path:
     return save_figure(figure, path)
 
 
-def _draw_estimate(axis: Any, estimate: Estimate) -> None:
+def _draw_estimate(axis: Any, estimate: Estimate, angle: Angle | None) -> None:
     color = ORANGE if estimate.name == "state" else BLUE
+    # What leaves the panel of an angle above comes in below.
+    turns = (0.0,) if angle is None else (0.0, -angle.period, angle.period)
     for index, (probability, low, high) in enumerate(estimate.bands):
-        label = f"{estimate.name}, {probability:.0%}"
-        axis.fill_between(estimate.x, low, high, color=color, alpha=0.17 + 0.12 * index, lw=0, label=label)
+        for turn in turns:
+            label = None if turn else f"{estimate.name}, {probability:.0%}"
+            look = {"color": color, "alpha": 0.17 + 0.12 * index, "lw": 0, "label": label}
+            axis.fill_between(estimate.x, low + turn, high + turn, **look)
     for index, draw in enumerate(estimate.draws):
-        axis.plot(estimate.x, draw, color=color, lw=0.7, alpha=0.6, label="draws" if index == 0 else None)
+        line = _line(estimate.x, draw, angle)
+        axis.plot(*line, color=color, lw=0.7, alpha=0.6, label="draws" if index == 0 else None)
     if estimate.mean is not None:
         marker = "." if len(estimate.x) == 1 else None
-        axis.plot(estimate.x, estimate.mean, color=color, lw=1.3, marker=marker, label=f"{estimate.name}, mean")
+        line = _line(estimate.x, estimate.mean, angle)
+        axis.plot(*line, color=color, lw=1.3, marker=marker, label=f"{estimate.name}, mean")
+
+
+def _line(x: np.ndarray, values: np.ndarray, angle: Angle | None) -> tuple[np.ndarray, np.ndarray]:
+    """A line, which ends where an angle goes around and begins again on the other side."""
+    if angle is None:
+        return x, values
+    values = angle.wrap(values)
+    jumps = np.flatnonzero(np.abs(np.diff(values)) > angle.period / 2) + 1
+    return np.insert(x, jumps, x[jumps]), np.insert(values, jumps, np.nan)
 
 
 def _draw_observed(axis: Any, panel: Panel, observed: np.ndarray) -> None:
@@ -98,7 +118,8 @@ def _draw_observed(axis: Any, panel: Panel, observed: np.ndarray) -> None:
         else:
             axis.plot(panel.x[missing], mean[missing], "o", mfc="white", color=BLUE, ms=3.5, mew=0.9, label="filled")
     style = {"color": BLACK, "marker": "." if len(observed) <= 400 or not panel.joined else None, "ms": 3}
-    axis.plot(panel.x, observed, lw=0.9 if panel.joined else 0, label="observed", **style)
+    line = _line(panel.x, observed, panel.angle)
+    axis.plot(*line, lw=0.9 if panel.joined else 0, label="observed", **style)
 
 
 def draw_states(path: Path, dataset: Any, image: tuple[int, int] | None) -> Path:
@@ -115,9 +136,12 @@ def draw_states(path: Path, dataset: Any, image: tuple[int, int] | None) -> Path
             continue
         steps = one["moment"].values if dated else np.arange(1, len(observed) + 1)
         for kind, name in (("observation", "observation"), ("latent", "state")):
+            angles = angles_of(dataset, kind)
             for column, (title, mean, bands) in enumerate(_estimates(one, kind, dataset.sizes["series"] > 1)):
-                shown = observed[:, column] if kind == "observation" else None
-                panels.append(Panel(title, steps, shown, Estimate(name, steps, mean, bands), gaps=smoothed))
+                shown, angle = observed[:, column] if kind == "observation" else None, angles.get(column)
+                panels.append(
+                    Panel(title, steps, shown, Estimate(name, steps, mean, bands), gaps=smoothed, angle=angle)
+                )
     if image is not None:
         return draw_films(path, films)
     return draw_panels(path, panels, x_label=axis_title(dataset["moment"].values if dated else None))
@@ -159,7 +183,8 @@ def draw_forecasts(
             _estimates(dataset.isel(series=index), "observation", len(past) > 1)
         ):
             estimate = Estimate("forecast", after, mean, bands)
-            panels.append(Panel(title, before, past[index][first:, column], estimate, joined=True))
+            angle = angles_of(dataset, "observation").get(column)
+            panels.append(Panel(title, before, past[index][first:, column], estimate, joined=True, angle=angle))
     return draw_panels(path, panels, x_label=axis_title(None if moments is None else moments[0]))
 
 

@@ -1,0 +1,1 @@
+"""Random files and run folders, the processes that read them under limits, and what must hold: see `oracle`."""
