@@ -21,7 +21,7 @@ def run(tmp_path_factory):
     (folder / "x.csv").write_text("x\n" + "\n".join(f"{one:.4f}" for one in values) + "\n")
     prior = ["--prior", "emission_noise=half-normal:2"]
     data = ["--data", folder / "x.csv"]
-    result = invoke("fit", "local-level", *data, "--out", folder / "run", *prior, "--no-checks")
+    result = invoke("fit", "local-level", *data, "--out", folder / "run", *prior, "--no-checks", "--devices", "1")
     assert result.exit_code == 0, result.output
     assert "std. error" in result.stdout
     result = invoke("posterior", folder / "run", *data, *SHORT)

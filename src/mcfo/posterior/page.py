@@ -9,7 +9,7 @@ import numpy as np
 
 from mcfo.errors import InputError
 from mcfo.posterior.result import Posterior, PosteriorRow
-from mcfo.reports.figures import BLUE, GRAY, INCHES, ORANGE, Figure, plt, save_figure, styled
+from mcfo.reports.figures import BLUE, GRAY, INCHES, ORANGE, Figure, save_figure, styled, subplots
 from mcfo.reports.formatting import fixed, listed, parameter_name, significant
 from mcfo.reports.html import Report
 
@@ -75,7 +75,7 @@ def write_posterior_report(posterior: Posterior, folder: Path, *, title: str) ->
 def _draw(posterior: Posterior, rows: list[PosteriorRow], path: Path) -> Figure:
     """A histogram and the traces of each parameter."""
     values, drawn = np.asarray(posterior.values(), float), min(len(rows), _DRAWN)
-    figure, axes = plt.subplots(drawn, 2, figsize=(INCHES, 1.3 * drawn + 0.3), squeeze=False, width_ratios=(1, 2))
+    figure, axes = subplots(drawn, 2, figsize=(INCHES, 1.3 * drawn + 0.3), squeeze=False, width_ratios=(1, 2))
     every = max(1, values.shape[1] // _POINTS)
     for index, row in enumerate(rows[:drawn]):
         left, right = axes[index]
