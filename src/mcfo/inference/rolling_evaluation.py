@@ -245,7 +245,8 @@ def _scored(
         return
     for index, series_id in enumerate(ids):
         one = jax.tree.map(lambda array, index=index: array[index : index + 1], (plan.batch, origins))
-        scored = _all(SMC(particles), *modules_of(series_id), *one, horizon, draws, levels, key)
+        batch, wanted = one
+        scored = _all(SMC(particles), *modules_of(series_id), batch, wanted, horizon, draws, levels, key)
         yield jax.tree.map(lambda array: np.asarray(array)[0], scored)
 
 

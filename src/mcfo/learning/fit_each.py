@@ -130,7 +130,7 @@ def fit_each(
     else:
         panel = as_panel(data)
         start = Start(model, proposal, ())
-        builds = (lambda one: start,) * 2
+        builds = (lambda one: start), (lambda one: start)
         named = {"name": type(model).__name__, "options": {}}
     return fit_panel(
         builds,

@@ -36,13 +36,13 @@ _BURST = 10
 class Maximum(NamedTuple):
     """Where the searches of one problem ended: the best of its starts.
 
-    - `index`: the number of the problem.
+    - `number`: that of the problem.
     - `log_likelihood`: in the unit of the search; not finite if no start had a finite one.
     - `gradient_norm`: the largest derivative of the log-likelihood.
     - `rounds`: evaluations of value and gradient, to the next multiple of ten.
     """
 
-    index: int
+    number: int
     point: Float[np.ndarray, " size"]
     log_likelihood: float
     gradient_norm: float
@@ -173,12 +173,12 @@ def _place(searches: Search, slot: int, fresh: Search, points: np.ndarray) -> No
     searches.point[slot] = searches.trial[slot] = points
 
 
-def _best(index: int, problem: Problem, searches: Search, slot: int, rounds: int) -> Maximum:
+def _best(number: int, problem: Problem, searches: Search, slot: int, rounds: int) -> Maximum:
     values = np.where(np.isfinite(searches.value[slot]), searches.value[slot], np.inf)
     lane = int(np.argmin(values))
     scale = float(problem.values)
     return Maximum(
-        index=index,
+        number=number,
         point=searches.point[slot][lane].copy(),
         log_likelihood=-float(values[lane]) * scale,
         gradient_norm=float(np.max(np.abs(searches.gradient[slot][lane]))) * scale,

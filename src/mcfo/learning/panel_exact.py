@@ -23,7 +23,7 @@ from mcfo.precision import widened
 class _Prepared(NamedTuple):
     """A series as a problem in standard units, and the way back."""
 
-    index: int
+    series_id: int
     problem: search.Problem
     standard: Standardized
 
@@ -50,7 +50,7 @@ class ExactPanel:
             self._program = Rounds(problems[0], self._slots, self._mesh)
         displacements = search.perturbations(problems[0].learned, self._lanes, 0)
         maxima = maximize_many(self._program, problems, displacements, most=self._most)
-        maxima = sorted(maxima, key=lambda one: one.index)
+        maxima = sorted(maxima, key=lambda one: one.number)
         best = np.array([one.log_likelihood for one in maxima])
         bounds = flat_parameters(problems, np.stack([one.point for one in maxima]), best)
         for found, own, flat in zip(maxima, prepared, bounds, strict=True):
@@ -59,7 +59,7 @@ class ExactPanel:
 
 def _prepare(starts: Sequence[PanelStart], fixed: tuple[str, ...]) -> list[_Prepared]:
     prepared, learned_leaves = [], None
-    for index, start, batch in starts:
+    for series_id, start, batch in starts:
         every = (*start.fixed, *fixed)
         standard = standardize(Modules(start.model, start.proposal), (batch,), every)
         if learned_leaves is None:
@@ -68,18 +68,18 @@ def _prepare(starts: Sequence[PanelStart], fixed: tuple[str, ...]) -> list[_Prep
             learned_leaves = jax.tree.map(lambda leaf: leaf is not None, learned.model, is_leaf=lambda x: x is None)
         learned, rest = eqx.partition(standard.model, learned_leaves)
         units = coordinate_units(learned, standard)
-        values = np.asarray(float(np.sum(batch.observed)))
-        prepared.append(_Prepared(index, search.Problem(learned, rest, standard.data, units, values), standard))
+        values = np.asarray(float(np.sum(np.asarray(batch.observed))))
+        prepared.append(_Prepared(series_id, search.Problem(learned, rest, standard.data, units, values), standard))
     return prepared
 
 
 def _row(found: Maximum, own: _Prepared, flat: list[str]) -> PanelRow:
     if not np.isfinite(found.log_likelihood):
         text = "The likelihood is not finite at any start. Look for absurd values."
-        return PanelRow(own.index, {}, rounds=found.rounds, problem=text)
+        return PanelRow(own.series_id, {}, rounds=found.rounds, problem=text)
     model = own.standard.restored(_at(own.problem, found.point))
     return PanelRow(
-        index=own.index,
+        series_id=own.series_id,
         arrays={f"model.{name}": np.asarray(array) for name, array in named_arrays(model).items()},
         log_likelihood=found.log_likelihood + own.standard.log_jacobian,
         converged=found.converged,

@@ -82,7 +82,7 @@ class PanelFolder:
 
 def packed(rows: Sequence[PanelRow]) -> dict[str, np.ndarray]:
     """Return rows as arrays by name, with a leading axis over the rows; NaN where a series learned nothing."""
-    arrays = {"index": np.array([row.index for row in rows], np.int64)}
+    arrays = {"series_id": np.array([row.series_id for row in rows], np.int64)}
     arrays |= {name: np.array([getattr(row, name) for row in rows]) for name in _NUMBERS}
     example = next((row.arrays for row in rows if row.arrays), {})
     for name, array in example.items():
@@ -95,10 +95,10 @@ def unpacked(arrays: Mapping[str, np.ndarray]) -> list[PanelRow]:
     """Return the rows that `packed` was given."""
     own = {name.removeprefix("array."): array for name, array in arrays.items() if name.startswith("array.")}
     rows = []
-    for place, index in enumerate(arrays["index"]):
-        numbers = {name: arrays[name][place].item() for name in _NUMBERS}
-        learned = {} if numbers["problem"] else {name: array[place] for name, array in own.items()}
-        rows.append(PanelRow(int(index), learned, **numbers))
+    for position, series_id in enumerate(arrays["series_id"]):
+        numbers = {name: arrays[name][position].item() for name in _NUMBERS}
+        learned = {} if numbers["problem"] else {name: array[position] for name, array in own.items()}
+        rows.append(PanelRow(int(series_id), learned, **numbers))
     return rows
 
 
@@ -106,10 +106,10 @@ def panel_dataset(rows: Sequence[PanelRow], names: Sequence[str], lengths: np.nd
     """Return what every series learned, one row for each in the order of the panel."""
     import xarray
 
-    rows = sorted(rows, key=lambda row: row.index)
+    rows = sorted(rows, key=lambda row: row.series_id)
     variables: dict[str, Any] = {"length": ("series", np.asarray(lengths, np.int64))}
     for name, array in packed(rows).items():
-        if name == "index":
+        if name == "series_id":
             continue
         plain = name.removeprefix("array.")
         axes = tuple(f"{plain}_{axis}" for axis in range(array.ndim - 1))

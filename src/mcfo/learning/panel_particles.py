@@ -134,7 +134,7 @@ class ParticlePanel:
         proposal = {} if modules.follows else {f"proposal.{n}": a for n, a in named_arrays(modules.proposal).items()}
         model = named_arrays(standard.restored(modules.model))
         return PanelRow(
-            index=owner.index,
+            series_id=owner.series_id,
             arrays={}
             if problem
             else {**{f"model.{name}": np.asarray(array) for name, array in model.items()}, **proposal},

@@ -20,7 +20,7 @@ Build = Callable[[Series], Start]
 class PanelStart(NamedTuple):
     """The start of one series: its model, and the series padded to the length of its bucket, as a batch of one."""
 
-    index: int
+    series_id: int
     start: Start
     batch: Series
 
@@ -34,7 +34,7 @@ class PanelRow(NamedTuple):
     - `problem`: why it was not learned; empty if it was.
     """
 
-    index: int
+    series_id: int
     arrays: Mapping[str, np.ndarray]
     log_likelihood: float = np.nan
     converged: bool = False
@@ -98,5 +98,5 @@ def _of_one_structure(starts: list[PanelStart], unusable: list[PanelRow]) -> tup
             same.append(one)
             continue
         text = "Its model has other shapes than that of the first series. Set the options that the data decide."
-        unusable.append(PanelRow(one.index, {}, problem=text))
+        unusable.append(PanelRow(one.series_id, {}, problem=text))
     return same, unusable

@@ -30,13 +30,13 @@ class SavedEach(NamedTuple):
     """The models of all series of a panel.
 
     - `like`: a model and a proposal of the right structure.
-    - `places`: the row of each series, by name.
+    - `rows`: the row of each series, by name.
     """
 
     record: RunRecord
     dataset: xarray.Dataset
     like: Modules
-    places: dict[str, int]
+    rows: dict[str, int]
 
     @property
     def config(self) -> dict[str, Any]:
@@ -61,16 +61,16 @@ class SavedEach(NamedTuple):
 
     def is_learned(self, name: str) -> bool:
         """Whether the run has a model of this series; a name that it does not know is refused."""
-        if name not in self.places:
-            raise InputError(f"The run has no series {name!r}. {nearest(name, self.places)}")
-        return not str(self.dataset["problem"].values[self.places[name]])
+        if name not in self.rows:
+            raise InputError(f"The run has no series {name!r}. {nearest(name, self.rows)}")
+        return not str(self.dataset["problem"].values[self.rows[name]])
 
     def modules(self, name: str) -> Modules:
         """Return model and proposal of a series."""
         if not self.is_learned(name):
-            problem = self.dataset["problem"].values[self.places[name]]
+            problem = self.dataset["problem"].values[self.rows[name]]
             raise InputError(f"Series {name!r} was not learned: {problem}")
-        known = {one: self.dataset[one].values[self.places[name]] for one in map(str, self.dataset.data_vars)}
+        known = {one: self.dataset[one].values[self.rows[name]] for one in map(str, self.dataset.data_vars)}
         names = [one for one in named_arrays(self.like) if one in known]
         whole = {one: np.asarray(array) for one, array in named_arrays(self.like).items()}
         modules = fill(self.like, whole | {one: known[one] for one in names}, source=str(self.record.folder / RESULT))
@@ -80,17 +80,17 @@ class SavedEach(NamedTuple):
 
     def filter(self, data: Any, **options: Any) -> xarray.Dataset:
         """Filter every series with its own model: [`filter`][mcfo.filter]."""
-        return self._each(data, lambda both, one, options: filter(*both, one, **options), options)
+        return self._each(data, lambda model, q, one, options: filter(model, q, one, **options), options)
 
     def smooth(self, data: Any, **options: Any) -> xarray.Dataset:
         """Smooth every series with its own model: [`smooth`][mcfo.smooth]."""
-        return self._each(data, lambda both, one, options: smooth(*both, one, **options), options)
+        return self._each(data, lambda model, q, one, options: smooth(model, q, one, **options), options)
 
     def forecast(self, data: Any, steps: int, **options: Any) -> xarray.Dataset:
         """Forecast every series with its own model: [`forecast`][mcfo.forecast]."""
         if options.get("inputs") is None and not named_series(data).inputs.size:
             options["inputs"] = coming_inputs(self.inputs, steps)
-        return self._each(data, lambda both, one, options: forecast(*both, one, steps, **options), options)
+        return self._each(data, lambda model, q, one, options: forecast(model, q, one, steps, **options), options)
 
     def evaluate_rolling(self, data: Any, **options: Any) -> RollingEvaluation:
         """Score the forecasts of every series by its own model: [`evaluate_rolling`][mcfo.evaluate_rolling]."""
@@ -114,8 +114,11 @@ class SavedEach(NamedTuple):
         for index in progress(list(range(len(named.names)))):
             one: NamedSeries = named.choose([index])
             one = one._replace(series_list=[one.series_list[0].pad(longest)])
-            results.append(apply(self._both(one.names[0]), one, dict(options)))
-        return xarray.concat(results, "series", data_vars="all", join="outer") if len(results) > 1 else results[0]
+            results.append(apply(*self._both(one.names[0]), one, dict(options)))
+        joined: Any = (
+            xarray.concat(results, "series", data_vars="all", join="outer") if len(results) > 1 else results[0]
+        )
+        return joined
 
 
 def is_each(folder: Path) -> bool:
@@ -142,5 +145,5 @@ def load_each(
     start = start_of_run(record, Inputs.of(record), model, proposal, like, [])
     with xarray.open_dataset(folder / RESULT, engine="h5netcdf") as opened:
         dataset = opened.load()
-    places = {str(name): index for index, name in enumerate(dataset["series"].values)}
-    return SavedEach(record, dataset, Modules(start.model, start.proposal), places)
+    rows = {str(name): index for index, name in enumerate(dataset["series"].values)}
+    return SavedEach(record, dataset, Modules(start.model, start.proposal), rows)
