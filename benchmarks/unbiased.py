@@ -275,6 +275,7 @@ def climbing(small: bool) -> Iterator[tuple[Row, Callable[[], Row]]]:
 
     settings: tuple[tuple[int, Row], ...] = (
         (10, {"theta": "score-climbing", "phi": "score-climbing"}),
+        (10, {"theta": "score-climbing", "phi": "dreg"}),
         (100, {"theta": "fisher", "phi": "dreg"}),
         (10, {"theta": "fisher", "phi": "dreg"}),
     )

@@ -131,7 +131,8 @@ class Trainer:
         seeds, trajectories = self.settings.seeds, None
         if self.objective.keeps_trajectories:
             keys = jax.vmap(jax.random.key)(np.asarray(seeds))
-            trajectories = first_trajectories(self.objective, self.modules.current(), self.data, keys)
+            modules: Modules = eqx.combine(self._learned, self._rest).current()
+            trajectories = first_trajectories(self.objective, modules, self._standard.data, keys)
         return self.replicate(
             State.start(self._learned, self._optimizer, len(seeds), looks=bool(self._looks), trajectories=trajectories)
         )
