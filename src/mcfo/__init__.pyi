@@ -28,6 +28,8 @@ from mcfo.kalman import kalman_smoother as kalman_smoother
 from mcfo.learning.comparison import compare as compare
 from mcfo.learning.devices import use_every_core as use_every_core
 from mcfo.learning.fit import fit as fit
+from mcfo.learning.fit_each import FittedEach as FittedEach
+from mcfo.learning.fit_each import fit_each as fit_each
 from mcfo.learning.progress import ProgressBar as ProgressBar
 from mcfo.learning.progress import TensorBoard as TensorBoard
 from mcfo.learning.results import Fitted as Fitted

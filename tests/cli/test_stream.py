@@ -89,6 +89,19 @@ def test_two_halves_are_the_whole(run, tmp_path, learn):
         assert whole != fed(LINES, run, *FEW).stdout.splitlines()
 
 
+@pytest.mark.ci
+def test_learning_survives_an_absurd_value(run):
+    """It is answered as refused, and all that comes after it as if it had been missing."""
+    options = [run, *FEW, "--learn", "--learning-rate", "0.1"]
+    absurd = fed([*LINES[:3], "1e18", *LINES[4:]], *options)
+    found, expected = answers(absurd), answers(fed([*LINES[:3], "null", *LINES[4:]], *options))
+    assert found[3].pop("refused") is True
+    assert found[3]["log_predictive"] < -1e20
+    assert found[:3] + found[4:] == expected[:3] + expected[4:]
+    assert all(one["mean"][0] is not None for one in found)
+    assert "1 of 10 observations were refused" in absurd.stderr
+
+
 def test_values_that_the_model_cannot_explain_are_bad_lines(counts_run):
     """Also those of which the density alone would say nothing: a Poisson law is evaluated at 1.5 without complaint."""
     for bad in ("-1", "1.5"):
@@ -110,7 +123,7 @@ def test_what_cannot_be_done_is_refused(run, tmp_path):
     assert refused(fed(["0.5"], run, *FEW, "--every", "3"), "Say where, with --state")
     assert refused(fed(["0.5"], run, *FEW, "--state", tmp_path / "s.pkl"), "must end in .npz")
     assert refused(fed(["0.5"], run, *FEW, "--state", tmp_path / "no" / "s.npz"), "There is no folder")
-    assert refused(fed(["0.5"], run, *FEW, "--learn", "--theta", "fisher"), "looks beyond one step")
+    assert refused(fed(["0.5"], run, *FEW, "--learn", "--theta", "fisher"), "looks back to the first step")
     assert refused(fed(["0.5"], run, *FEW, "--learn", "--optimizer", "adom"), "There is no optimizer 'adom'")
     assert refused(fed(["0.5"], tmp_path, *FEW), "holds no run")
     shutil.copytree(run, tmp_path / "unfinished")

@@ -185,6 +185,7 @@ def open_run(
     with status(f"Reading {data}"):
         from mcfo.data.run_columns import read_for_run
         from mcfo.inference.datasets import named_series
+        from mcfo.learning.saved_each import is_each, load_each
         from mcfo.learning.saved_runs import load_run
 
         table = read_for_run(run, data, **columns) if table is None else table
@@ -202,6 +203,17 @@ def open_run(
     if outputs is not None:
         outputs.check_film(table.image)
         outputs.check_music(chosen.series_list[0].values(), str(data))
+    if is_each(run):
+        saved = load_each(run, model=own[0], proposal=own[1])
+        learned = [index for index, name in enumerate(chosen.names) if saved.is_learned(name)]
+        absent = sorted({*range(len(chosen.names))} - {*learned})
+        if not learned:
+            raise InputError(f"The run in {run} has learned none of these series. Choose others with --only.")
+        if absent:
+            names = ", ".join(chosen.names[index] for index in absent[:5]) + (", ..." if len(absent) > 5 else "")
+            print(f"Left out, because they were not learned: {names}", file=sys.stderr)
+            chosen = chosen.choose(learned)
+        return Applied(run, data, table, saved, saved.choose(run_seed), chosen)
     with status(f"Loading {run}"):
         saved = load_run(run, model=own[0], proposal=own[1], series_list=table.series_list)
     return Applied(run, data, table, saved, saved.choose(run_seed), chosen)

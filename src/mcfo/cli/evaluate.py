@@ -18,6 +18,7 @@ from mcfo.cli.options import (
     writing,
     written,
 )
+from mcfo.errors import InputError
 from mcfo.files import nested
 
 _forecasts = opt.panel("Forecasts, with --rolling")
@@ -74,6 +75,10 @@ def evaluate(
             fail(f"{flag} is about forecasts. Add --rolling, or leave it out.")
     check_new_file(plot, "--plot", (".png",))
     with messages():
+        from mcfo.learning.saved_each import is_each
+
+        if not rolling and is_each(run):
+            raise InputError(f"{run} has a model for each series. Score their forecasts: add --rolling.")
         applied = open_run(run, data, table_columns(columns, series, time), (model, proposal))
         if rolling:
             sizes = {"horizon": horizon or 1, "first": first or 1, "origins": origins, "draws": draws or 1000}
@@ -127,6 +132,7 @@ def _score_forecasts(
     from rich.console import Console
 
     from mcfo.inference.rolling_evaluation import evaluate_rolling as compute
+    from mcfo.learning.saved_each import SavedEach
     from mcfo.posterior.averaging import evaluate_rolling_over
 
     console, table, results = Console(stderr=as_json), applied.table, {}
@@ -140,8 +146,13 @@ def _score_forecasts(
             results[own.seed] = evaluate_rolling_over(
                 own.posterior, table.series_list, key=jax.random.key(seed), **sizes
             )
-        for one in applied.saved.seeds if posterior is None else ():
-            results[one.seed] = compute(one.model, one.proposal, table.series_list, key=jax.random.key(seed), **sizes)
+        elif isinstance(applied.saved, SavedEach):
+            saved = applied.saved
+            results[saved.seed] = saved.evaluate_rolling(applied.chosen, key=jax.random.key(seed), **sizes)
+        else:
+            for one in applied.saved.seeds:
+                both = one.model, one.proposal
+                results[one.seed] = compute(*both, table.series_list, key=jax.random.key(seed), **sizes)
     first = next(iter(results.values()))
     about = {"horizon": sizes["horizon"], "from": sizes["first"], "origins": sizes["origins"], "seed": seed}
     about |= {"exact": first.exact, "season": sizes["season"]}

@@ -9,6 +9,7 @@ import typer
 
 from mcfo import interrupts
 from mcfo.cli import options as opt
+from mcfo.cli.fit_each import learn_each, refuse
 from mcfo.cli.fit_setup import defaults, described, initial, read_data, with_suggestions, without_last
 from mcfo.cli.options import exists, fail, messages, read_options, read_values, status, table_columns
 from mcfo.cli.posterior import Priors
@@ -46,6 +47,9 @@ def fit(
     seed: opt.Seed = 0,
     seeds: Annotated[int, opt.main("Number of runs side by side, with seeds from --seed.", min=1, max=1000)] = 1,
     resume: Annotated[bool, opt.main("Resume the run in the folder.", "--resume")] = False,
+    each: Annotated[
+        bool, opt.main("Learn parameters of its own for each series, many side by side.", "--each")
+    ] = False,
     columns: opt.Columns = None,
     series: opt.SeriesColumn = None,
     time: opt.TimeColumn = None,
@@ -136,6 +140,7 @@ def fit(
     ] = None,
     log_every: Annotated[int, opt.output("Updates in one line of the metrics.", min=1)] = 10,
     checkpoint_seconds: Annotated[float, opt.output("Seconds between checkpoints.", min=0.0)] = 10.0,
+    chunk: Annotated[int, opt.output("Series between two savings, with --each.", min=1)] = 2000,
     tensorboard: Annotated[bool, opt.output("Write event files for TensorBoard.", "--tensorboard")] = False,
     checks: Annotated[
         bool, opt.output("Check forecasts and simulated series for the report.", "--checks/--no-checks")
@@ -175,6 +180,22 @@ def fit(
         "buckets": buckets,
         "priors": read_options(prior, "--prior"),
     }
+    command = shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", "")
+    if each:
+        refuse(
+            {
+                "--holdout": holdout,
+                "--holdout-steps": holdout_steps,
+                "--validation": validation,
+                "--calendar": calendar,
+                "--irregular inputs": irregular == "inputs",
+                "--seeds": seeds > 1,
+                "--patience": patience,
+                "--evaluate-every": evaluate_every,
+                "--buckets": buckets,
+                "--tensorboard": tensorboard,
+            }
+        )
     with messages():
         from mcfo.catalogue.user_code import is_own
         from mcfo.cli.evaluate import season_of
@@ -182,19 +203,37 @@ def fit(
 
         use_every_core(devices)
         asked = table_columns(columns, series, time, inputs=inputs)
+        rules, usual_rates = defaults(model, own)
+        again = shlex.join(["mcfo", *sys.argv[1:], *([] if resume else ["--resume"])])
+        if each:
+            interrupts.set_outcome(f"What was learned is in {out}; resume with: {again}")
+            learn_each(
+                model,
+                data,
+                own=own,
+                proposal=proposal,
+                options=model_options,
+                asked=(objective, particles, rules, objective_options),
+                columns=asked,
+                out=out,
+                chunk=chunk,
+                resume=resume,
+                settings={**settings, "fixed": tuple(fix or ()), "rates": rates or usual_rates},
+                about={"command": command, "data": str(data), "series_column": series, "time_column": time}
+                | {"proposal": described(proposal, True) if proposal else {}},
+            )
+            return
         with status(f"Reading {data}"):
             whole, held_out = read_data(data, validation, holdout, asked, irregular, calendar, None if own else model)
         table = without_last(whole, holdout_steps)
         model_options = with_suggestions(model, model_options, table)
         gaps = table.unit is not None
-        rules, usual_rates = defaults(model, own)
         # A rule over whole paths cannot be cut into windows.
         rules = {side: rule for side, rule in rules.items() if side == "phi" or window is None}
         with status("Preparing the model"):
             start, chosen = initial(
                 model, proposal, own, model_options, table, (objective, particles, rules, objective_options)
             )
-        again = shlex.join(["mcfo", *sys.argv[1:], *([] if resume else ["--resume"])])
         interrupts.set_outcome(f"What was learned is in {out}; resume with: {again}")
         fitted = _learn(
             start,
@@ -204,7 +243,7 @@ def fit(
             out=out,
             tensorboard=tensorboard,
             about={
-                "command": shlex.join(["mcfo", *sys.argv[1:]]).replace(" --resume", ""),
+                "command": command,
                 "model": described(model, own) | {"options": model_options | start.chosen},
                 "proposal": described(proposal, True) if proposal else {},
                 "rules": {side: described(rule, True) for side, rule in objective_options.items() if is_own(rule)},

@@ -86,7 +86,7 @@ def initial(
         name = "mcfo"
     if name not in (None, "exact"):
         chosen = _build_objective(name, particles or 100, rules, more)
-        start = _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal)
+        start = build_start(model, proposal, own, options, table, bootstrap=chosen.prior_proposal)
         if "phi" in more and "proposal" in start.fixed:
             raise InputError(
                 f"The proposal of {model} is the optimal one and does not learn, so that a rule for phi has no use. "
@@ -95,7 +95,7 @@ def initial(
         return start, chosen
     # In float64: what is fixed is not rounded in an exact fit.
     with jax.enable_x64(True):
-        start = widened(_build(model, proposal, own, options, table, bootstrap=False))
+        start = widened(build_start(model, proposal, own, options, table, bootstrap=False))
     if is_exact(start.model):
         if more or particles is not None:
             raise InputError(
@@ -109,7 +109,7 @@ def initial(
             "particles: --objective mcfo."
         )
     chosen = _build_objective("mcfo", 100, rules, more)
-    return _build(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
+    return build_start(model, proposal, own, options, table, bootstrap=chosen.prior_proposal), chosen
 
 
 def defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
@@ -121,7 +121,9 @@ def defaults(model: str, own: bool) -> tuple[dict[str, str], str]:
     return dict(entry(model).rules), entry(model).rates
 
 
-def _build(model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, *, bootstrap: bool) -> Any:
+def build_start(
+    model: str, proposal: str | None, own: bool, options: dict[str, str], table: Any, *, bootstrap: bool
+) -> Any:
     """Model, proposal and what is fixed by default; with `bootstrap`, the prior as proposal unless one is given."""
     from mcfo.catalogue.from_data import require_steps
     from mcfo.catalogue.registry import build

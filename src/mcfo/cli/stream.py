@@ -33,7 +33,13 @@ def stream(
     every: Annotated[int | None, opt.output("Number of steps after which the state is saved too.", min=1)] = None,
     learning_rate: Annotated[float, _learning("Learning rate.", min=1e-12, max=1e3)] = 1e-3,
     optimizer: Annotated[str, _learning("An optimizer of optax, by name.")] = "adam",
-    theta: Annotated[str, _learning("The gradient rule for the model.")] = "filter-score",
+    theta: Annotated[
+        str | None,
+        _learning(
+            "The gradient rule for the model: fisher-lag-20, another lag, or filter-score.",
+            show_default="fisher-lag-20, filter-score for networks",
+        ),
+    ] = None,
     phi: Annotated[str, _learning("The gradient rule for the proposal.")] = "dreg",
     run_seed: opt.RunSeed = None,
     model: opt.OwnModel = None,
@@ -161,6 +167,7 @@ class _Stream:
             for number, handler in before.items():
                 signal.signal(number, handler)
             self._save()
+            self._count()
 
     def _stop(self, number: int, frame: Any) -> None:
         self.stopped, self.interrupted = True, number == signal.SIGINT
@@ -199,13 +206,23 @@ class _Stream:
                 raise InputError(f"Line {number} of the stream: {error} Correct it, or add --skip-bad.") from error
             print(json.dumps({"line": number, "error": str(error)}), flush=True)
             return
-        step, mean, quantiles, ess, log_predictive = jax.device_get(
-            (later.time, output.mean, output.quantiles, output.ess, output.log_predictive)
-        )
-        print(write_answer(int(step), mean, quantiles, later.levels, ess, log_predictive), flush=True)
+        step, answer = jax.device_get((later.time, output))
+        numbers = answer.mean, answer.quantiles, later.levels, answer.ess, answer.log_predictive
+        print(write_answer(int(step), *numbers, refused=bool(answer.refused)), flush=True)
         self.state = later
         if self.every is not None and int(step) % self.every == 0:
             self._save()
+
+    def _count(self) -> None:
+        """Say what was not learned from."""
+        if refused := int(self.state.refused):
+            print(
+                f"mcfo: {refused} of {int(self.state.time)} observations were refused: with them the filter collapses, "
+                "so they were taken as missing.",
+                file=sys.stderr,
+            )
+        if skipped := int(self.state.skipped):
+            print(f"mcfo: {skipped} updates were not finite and were skipped.", file=sys.stderr)
 
     def _save(self) -> None:
         from mcfo import online

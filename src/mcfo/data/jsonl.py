@@ -105,7 +105,16 @@ def _number(value: Any, name: str) -> float:
     return float(value)
 
 
-def write_answer(step: int, mean: Any, quantiles: Any, levels: Sequence[float], ess: Any, log_predictive: Any) -> str:
+def write_answer(
+    step: int,
+    mean: Any,
+    quantiles: Any,
+    levels: Sequence[float],
+    ess: Any,
+    log_predictive: Any,
+    *,
+    refused: bool = False,
+) -> str:
     """Return the answer to an observation; numbers that are not finite are null."""
     return json.dumps(
         {
@@ -114,6 +123,7 @@ def write_answer(step: int, mean: Any, quantiles: Any, levels: Sequence[float], 
             "quantiles": {f"{level:g}": _finite(row) for level, row in zip(levels, quantiles.tolist(), strict=True)},
             "ess": _finite(float(ess)),
             "log_predictive": _finite(float(log_predictive)),
+            **({"refused": True} if refused else {}),
         },
         allow_nan=False,
     )

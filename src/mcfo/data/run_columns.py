@@ -12,7 +12,7 @@ from mcfo.data.calendar import Calendar
 from mcfo.data.column_layout import DefaultColumns
 from mcfo.data.frame_forms import FrameForm, local_times
 from mcfo.data.frequencies import Frequency
-from mcfo.data.run_record import RunRecord, number, read_run, text
+from mcfo.data.run_record import EACH, RunRecord, number, read_run, text
 from mcfo.data.tables import Table, read_series
 from mcfo.errors import InputError, nearest
 from mcfo.files import nested
@@ -172,7 +172,8 @@ def read_for_run(
     By default with the columns and inputs that it learned from, and with the time between rows if it reads that. The
     arguments are those of [`read_series`][].
     """
-    return Inputs.of(read_run(Path(folder), metrics=False)).read(path, values=values, series=series, time=time)
+    record = read_run(Path(folder), metrics=False, kinds=("fit", EACH))
+    return Inputs.of(record).read(path, values=values, series=series, time=time)
 
 
 def timed(table: Table, irregular: str, model: str, *, able: bool) -> tuple[Table, str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ _SECTIONS = ("model", "objective", "data", "settings")
 """Without these objects in config.json there is nothing to say about a run."""
 _LINES = 8
 """How many times the limit of a document the metrics may be long, of which one line is read at a time."""
+EACH = "fit-each"
+"""The kind of a run with a model for each series."""
 _LARGEST = 1e100
 """Larger numbers are no result, and no axis can show them."""
 
@@ -169,20 +172,20 @@ class RunRecord:
         return [name for name in names if self.curve("watched", name)]
 
 
-def read_run(folder: Path, *, metrics: bool = True) -> RunRecord:
+def read_run(folder: Path, *, metrics: bool = True, kinds: Sequence[str] = ("fit",)) -> RunRecord:
     """Reads a run folder, without its metrics where they are not wanted; an error says what is missing and what to
     do."""
     if not folder.is_dir():
         what = "is a file, not a folder" if folder.exists() else "does not exist"
         raise InputError(f"{folder} {what}. Give the folder that mcfo fit wrote (--out).")
     refuse_links(folder)
-    config = _read_config(folder)
+    config = _read_config(folder, kinds)
     ended = _read_object(folder / "results.json", "Restore it; or delete it and resume the run with --resume.")
     lines = _read_metrics(folder / "metrics.jsonl") if metrics else {}
     return RunRecord(folder, config, lines, ended, _seed_records(ended))
 
 
-def _read_config(folder: Path) -> dict[str, Any]:
+def _read_config(folder: Path, kinds: Sequence[str]) -> dict[str, Any]:
     path = folder / "config.json"
     remedy = "Restore it, or run mcfo fit again with another --out."
     config = _read_object(path, remedy)
@@ -190,10 +193,10 @@ def _read_config(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{folder} holds no run: there is no config.json in it. Give the folder that mcfo fit wrote (--out)."
         )
-    if config.get("kind") != "fit":
+    if config.get("kind") not in kinds:
         there = " Its report.html is there already." if (folder / "report.html").exists() else ""
         raise InputError(
-            f"{path} has kind {json_text(config.get('kind'))}, but a run of mcfo fit has kind 'fit'.{there} Give the "
+            f"{path} has kind {json_text(config.get('kind'))}, but kind {kinds[0]!r} is wanted.{there} Give the "
             "folder that mcfo fit wrote (--out)."
         )
     missing = [name for name in _SECTIONS if not isinstance(config.get(name), dict)]

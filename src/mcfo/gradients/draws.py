@@ -1,4 +1,4 @@
-"""What a sampler drew, for rules to replay: a filter's steps as it takes them, or those of an accepted sweep."""
+"""The draws of a sampler, for rules to replay: the steps of a running filter, or those of an accepted sweep."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from mcfo.types import Key
 Sampler = SMC | PIMH
 
 _FRESH_TAG = 0x66726573
-"""Separates the noise that is drawn anew for an accepted sweep from the sweep's own."""
+"""Separates the fresh noise for an accepted sweep from the sweep's own noise."""
 
 
 class Run(eqx.Module):
-    """How a sampler's run over a batch went.
+    """The evidence and the diagnostics of a sampler's run over a batch.
 
-    - `log_evidence`: log p̂(x_1:T) of each series; of PIMH, the mean over all sweeps.
-    - `record`: how every step went; of PIMH, in the accepted sweep.
+    - `log_evidence`: log p̂(x_1:T) of each series; for PIMH, the mean over all sweeps.
+    - `record`: the diagnostics of every step; for PIMH, those of the accepted sweep.
     """
 
     log_evidence: Float[Array, " series"]
@@ -43,7 +43,7 @@ class Run(eqx.Module):
 class Taken(NamedTuple):
     """One step of one series as the sampler took it, or several with the time axis first.
 
-    `remaining` counts the steps from each to its series's last.
+    `remaining` is the number of steps from each to the last of its series.
     """
 
     frame: Frame
@@ -52,14 +52,14 @@ class Taken(NamedTuple):
 
 
 class Source(NamedTuple):
-    """Where draws come from; the time axis comes first, then the series.
+    """Functions that give the draws of a sampler, block by block. The time axis comes first, then the series.
 
-    - `first`: from the first frame to the state after it, the record and the draw.
-    - `rows`: what belongs to each later step.
-    - `numbers`: what is random in some of these steps, from a state before them and their rows.
-    - `block`: the state after several more steps, their records and draws; from a state, their frames and numbers.
-    - `log_weights`: those of a state.
-    - `finish`: the run, from the records of all steps.
+    - `first`: maps the first frame to the state after it, its record and its draw.
+    - `rows`: data that belong to each later step, for `numbers`.
+    - `numbers`: maps the state before a block of steps, and their rows, to the random numbers of these steps.
+    - `block`: maps a state, the frames and the numbers of a block to the state after it, its records and its draws.
+    - `log_weights`: maps a state to its log-weights.
+    - `finish`: maps the records of all steps to the run.
     """
 
     first: Callable[[Frame], tuple[Any, Record, StepDraw]]
@@ -71,30 +71,30 @@ class Source(NamedTuple):
 
 
 def batch_frames(proposal: Proposal, batch: Series) -> Frame:
-    """All steps of a batch with the proposal's contexts; the time axis comes first."""
+    """Return all steps of a batch with the proposal's contexts; the time axis comes first."""
     return time_first(jax.vmap(lambda series: frames(proposal, series))(batch))
 
 
 def remaining_steps(batch: Series) -> Int[Array, "steps series"]:
-    """How many steps there are from each to its series's last."""
+    """Return the number of steps from each step to the last of its series."""
     count = batch.observations.shape[1]
     lengths = jnp.full(len(batch.observations), count) if batch.length is None else batch.length
     return lengths[None, :] - jnp.arange(count)[:, None]
 
 
 def batch_fit(model: Model, proposal: Proposal, steps: Frame) -> Fit:
-    """What noise the proposal wants, for the steps of a batch."""
+    """Check a model and a proposal on a batch, and return the shape of the noise that the proposal needs."""
     return check_fit(model, proposal, jax.tree.map(lambda array: array[0, 0], steps))
 
 
 def time_first(tree: Any) -> Any:
-    """Time and series in the other order."""
+    """Return the arrays with their first two axes, series and time, exchanged."""
     return jax.tree.map(lambda array: jnp.swapaxes(array, 0, 1), tree)
 
 
 def draw_source(sampler: Sampler, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key) -> Source:
-    """The draws of a sampler over a batch. Its parameters are numbers here: rules decide what is differentiated."""
-    # What does not fit together is refused here, once, while the program is traced.
+    """Return the draws of a sampler over a batch, with constant parameters: rules decide what is differentiated."""
+    # A model and a proposal that do not fit together are refused here, once, while the program is traced.
     fit = batch_fit(model, proposal, steps)
     if isinstance(sampler, SMC):
         return _filtered(sampler, model, proposal, steps, key, fit)
@@ -102,7 +102,7 @@ def draw_source(sampler: Sampler, model: Model, proposal: Proposal, batch: Serie
 
 
 def _filtered(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key: Key, fit: Fit) -> Source:
-    """Draws as the filter takes its steps."""
+    """Return the draws of a filter as it runs."""
 
     def first(frame: Frame) -> tuple[Any, Record, StepDraw]:
         randomness = draw_randomness(sampler, fit.initial, None, key, frame.series_id[None], frame.time[None])
@@ -122,18 +122,19 @@ def _filtered(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key:
                 return take_step(sampler, model, proposal, state, frame, randomness)
 
             outcome = jax.vmap(of_series)(state, *step)
-            # What the loop was given, or what follows from its other outputs, is not saved a second time.
+            # Neither is saved twice: the noise is an input of the loop, and the carried weights follow from its other
+            # outputs.
             lean = eqx.tree_at(lambda draw: (draw.noise, draw.carried), outcome.draw, (None, None))
             return outcome.state, (outcome.increment, lean)
 
         inputs = (frames, randomness)
-        if len(frames.time) == 1:  # no loop: XLA then sees what a rule computes again
+        if len(frames.time) == 1:  # no loop: XLA then merges the rule's computations with the filter's
             last, found = body(state, jax.tree.map(lambda array: array[0], inputs))
             increments, draws = jax.tree.map(lambda array: array[None], found)
         else:
             last, (increments, draws) = jax.lax.scan(body, state, inputs)
-        # What follows from the weights is computed for all steps at once: a small step takes as long as it has
-        # operations, whatever their size.
+        # Quantities that follow from the weights are computed for all steps at once, outside of the loop: the time of a
+        # small step is proportional to the number of its operations, whatever their size.
         log_weights: Any = draws.log_weights
         uniform = uniform_log_weights(sampler.particles, log_weights.dtype)
         before = jnp.concatenate([state.log_weights[None], log_weights[:-1]])
@@ -157,15 +158,15 @@ def _filtered(sampler: SMC, model: Model, proposal: Proposal, steps: Frame, key:
 
 
 def _records(increments: Float[Array, " series"], draws: Any) -> Record:
-    """How one step of each series went."""
+    """Return the diagnostics of one step of each series."""
     return jax.vmap(step_record)(increments, draws.log_weights, draws.ancestors, draws.resampled)
 
 
 def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps: Frame, key: Key, fit: Fit) -> Source:
-    """Draws of the sweep that PIMH accepted, with fresh noise.
+    """Return the draws of the sweep that PIMH accepted, with fresh noise.
 
-    Acceptance chose the sweep by its noise, so a gradient through that noise is biased, also at the optimal proposal.
-    The resampled histories are the sweep's; what is drawn from them is drawn anew.
+    Acceptance selects the sweep by its noise, so a gradient through that noise is biased, also at the optimal proposal.
+    The resampled histories are those of the sweep, and the latents are drawn from them again.
     """
     chains = jax.vmap(lambda series: pimh(model, proposal, series, key=key, history=True))(batch)
 
@@ -174,7 +175,7 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
         particles = history.ancestors.shape[-1]
         fresh = chain.key if pimh.reuse_noise else jax.random.fold_in(chain.key, _FRESH_TAG)
         noise_keys = step_keys(fresh, frames.series_id, frames.time).noise
-        # Imputed values are not drawn anew: the memories of later steps have read them.
+        # Imputed values are not drawn again: the memories of later steps have read them.
         own_keys = step_keys(chain.key, frames.series_id, frames.time).imputation
         imputation = jax.vmap(lambda frame, key: imputation_keys(model, frame, key, particles))(frames, own_keys)
         uniform = uniform_log_weights(particles, history.log_weights.dtype)
@@ -213,7 +214,7 @@ def _accepted(pimh: PIMH, model: Model, proposal: Proposal, batch: Series, steps
 
 
 def run_only(source: Source, steps: Frame, *, size: int) -> Run:
-    """The run without any gradient, in blocks of steps: memory does not grow with the series but for the records."""
+    """Return the run without a gradient, in blocks of steps: only the records grow with the length of the series."""
     first, rest = split_first(steps)
     state, first_record, _ = source.first(first)
 
@@ -227,20 +228,20 @@ def run_only(source: Source, steps: Frame, *, size: int) -> Run:
 
 
 def has_zero_weight(draw: StepDraw) -> Bool[Array, "*steps particles"]:
-    """Which particles have weight zero, before the step or after it."""
+    """Return a mask of the particles whose weight is zero before or after the step."""
     before = draw.carried == -jnp.inf
-    # Latents that are drawn anew have weights of their own: only those from before the step are known.
+    # Latents that are drawn again get new weights, so only the weights before the step are known.
     return before if draw.log_weights is None else before | (draw.log_weights == -jnp.inf)
 
 
 def stand_in(tree: Any, draw: StepDraw) -> Any:
-    """The same with a particle of large weight in place of each that has none.
+    """Return the arrays with a stand-in for each zero-weight particle: the values of the particle of largest weight.
 
-    A zero-weight particle may be anywhere, and zero times an infinite derivative is NaN. Its stand-in has finite
+    A zero-weight particle may be anywhere, and zero times an infinite derivative is NaN. A stand-in has finite
     derivatives, and its weight is still zero.
     """
     absent = has_zero_weight(draw)
-    # If any particle has finite densities, the one of largest weight has.
+    # If any particle has finite densities, the particle of largest weight does.
     best = jnp.argmax(draw.carried if draw.log_weights is None else draw.log_weights)
 
     def replace(array: Array) -> Array:
@@ -250,12 +251,12 @@ def stand_in(tree: Any, draw: StepDraw) -> Any:
 
 
 def live_contexts(frame: Frame) -> Any:
-    """What is differentiable of the contexts."""
+    """Return the differentiable arrays of the contexts."""
     return eqx.filter(frame.context, eqx.is_inexact_array)
 
 
 def with_contexts(taken: Taken | None, contexts: Any) -> Taken | None:
-    """The same steps with these contexts."""
+    """Return the same steps with these contexts."""
     if taken is None:
         return None
     whole = eqx.combine(contexts, eqx.filter(taken.frame.context, eqx.is_inexact_array, inverse=True))

@@ -1,7 +1,7 @@
-"""A sampler's run over a batch, and the surrogate whose gradient the rules want.
+"""A sampler's run over a batch, and the surrogate whose gradient is the estimate of the rules.
 
-Ordinary reverse mode serves where a gradient crosses the whole series. Elsewhere the gradient is computed in the
-forward pass, block by block, and the backward pass only scales it: memory then grows with the block.
+The gradient is computed in the forward pass, and the backward pass only scales it. Where a gradient crosses time it is
+computed by ordinary reverse mode over the whole series or a window; elsewhere block by block, in the memory of a block.
 """
 
 from __future__ import annotations
@@ -39,13 +39,14 @@ from mcfo.types import Key, Scalar
 Gradient = Any
 
 _FILTERED_AT_ONCE = 2**20
-"""Particles of several steps whose random numbers are drawn together where only the value is wanted."""
+"""The number of particles, over several steps, whose random numbers are drawn together if no gradient is needed."""
 _REPLAYED_AT_ONCE = 2**17
-"""Particles of several steps or series that are differentiated together: as many as the caches of a core hold."""
+"""The number of particles, over several steps or series, that are differentiated together: those that fit the caches
+of a core."""
 
 
 def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Proposal, batch: Series) -> Backward:
-    """The way for this problem, by measurement (`benchmarks/gradients.py`)."""
+    """Return the fastest way for a problem of this size, as `benchmarks/gradients.py` measured it."""
     series, steps, _ = batch.observations.shape
     networks = has_networks(model, proposal)
     if all(is_local(lane.rule, model) for lane in lanes):
@@ -53,7 +54,8 @@ def choose(sampler: Sampler, lanes: tuple[Lane, ...], model: Model, proposal: Pr
         return Accumulated(1 if networks else max(1, _REPLAYED_AT_ONCE // (series * replayed)))
     if networks or not all(isinstance(lane.rule, StepRule) for lane in lanes):
         return Reverse()
-    # With few parameters next to nothing is computed for each number that is saved: writing and reading takes the time.
+    # With few parameters, writing and reading saved numbers takes longer than computing them. Small groups stay in
+    # the caches.
     return Reverse(series=min(series, max(1, _REPLAYED_AT_ONCE // (steps * sampler.particles))))
 
 
@@ -66,7 +68,7 @@ def differentiable_run(
     key: Key,
     backward: Backward | None,
 ) -> tuple[Scalar, Run]:
-    """The sum of the lanes' surrogates over a batch, of which only the gradient means something, and the run itself."""
+    """Return the sum of the lanes' surrogates over a batch, of which only the gradient has a meaning, and the run."""
     backward = choose(sampler, lanes, model, proposal, batch) if backward is None else backward
     return _early((model, proposal), backward, sampler, lanes, batch, key)
 
@@ -82,12 +84,12 @@ def _across_time(
     checkpoint: bool,
     guard: bool,
 ) -> tuple[Scalar, tuple[Run, Bool[Array, ""]]]:
-    """The surrogate of all steps, for ordinary reverse mode; the run, and whether a particle had weight zero in it."""
+    """Return the surrogate of all steps, for ordinary reverse mode; the run; and whether a particle had weight zero."""
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, frozen(model), frozen(proposal), batch, frozen(steps), key)
-    # With few parameters each step is replayed as a whole right after the filter took it: XLA computes once what both
-    # need, and little is written to memory. Of a network only the memories go that way. Its densities need no loop: for
-    # all steps at once they are a few large matrix products.
+    # With few parameters, each step is replayed as a whole right after the filter took it: XLA merges the computations
+    # that both share, and little is written to memory. With a network, only the recurrence of the memories is in the
+    # loop. The densities of all steps at once are a few large matrix products.
     stepwise = not has_networks(model, proposal)
     replay = partial(_surrogate, lanes, (model, proposal), key, guard=guard, checkpoint=checkpoint)
 
@@ -103,7 +105,7 @@ def _across_time(
         else:
             strands, saved = _recurred(lanes, (model, proposal), taken, strands, key, guard, checkpoint)
             if saved[0] is not None and isinstance(state, State) and not guard:
-                # The same numbers as the sampler's own memories, which then need not be computed. Left to itself XLA
+                # These equal the sampler's own memories, which then need not be computed. Without this line XLA
                 # computes both: it does not see that parameters and frozen parameters are equal (jaxlib 0.10).
                 state = eqx.tree_at(lambda state: state.memory, state, frozen(strands[0]))
             saved = draws, saved
@@ -147,9 +149,9 @@ def _surrogate(
     guard: bool,
     checkpoint: bool,
 ) -> tuple[Scalar, list[Strand]]:
-    """The sum of the lanes' surrogates over a block of steps of all series, and the strands after it.
+    """Return the sum of the lanes' surrogates over a block of steps of all series, and the strands after it.
 
-    `recurred` is what `_recurred` found for the block, where it was called before.
+    `recurred` is the result of `_recurred` for the block, if it was called before.
     """
 
     def of_series(first: Taken | None, rest: Taken | None, strands: Any, last: Any, saved: Any):
@@ -167,7 +169,7 @@ def _surrogate(
             after.append(strand)
         return jnp.sum(jnp.stack(total)), after
 
-    # The series first, then the time: other orders of nested `vmap` put a transposition around every operation.
+    # `vmap` over the series outside, over time inside: the other order puts a transposition around every operation.
     last, saved = recurred
     rest, saved = time_first((rest, saved))
     totals, after = jax.vmap(of_series, axis_name=SERIES)(first, rest, strands, last, saved)
@@ -183,7 +185,7 @@ def _recurred(
     guard: bool,
     checkpoint: bool,
 ) -> tuple[list[Any], list[Any]]:
-    """The lanes' memories after a block of steps, and those before each step with its latents, time first."""
+    """Return the lanes' memories after a block of steps, and those before each step with its latents, time first."""
 
     def of_series(taken: Taken, memories: list[Any]) -> tuple[list[Any], list[Any]]:
         after, saved = [], []
@@ -207,7 +209,7 @@ def _early(
     batch: Series,
     key: Key,
 ) -> tuple[Scalar, Run]:
-    """A surrogate whose gradient is computed together with its value. The value alone costs no gradient."""
+    """Return a surrogate whose gradient is computed in the forward pass. The value alone needs no gradient."""
     steps = batch_frames(modules[1], batch)
     source = draw_source(sampler, *modules, batch, steps, key)
     size = _FILTERED_AT_ONCE // (len(batch.observations) * sampler.particles)
@@ -228,8 +230,10 @@ def _scale(gradient: Gradient, cotangent: Any, *others: Any) -> Gradient:
 
 
 def _placeholder(run: Run) -> Scalar:
-    """The surrogate's value, which means nothing. It depends on the run, so that `vmap` sees that it varies with what
-    the run does: a constant would get the sum of all cotangents."""
+    """Return a value for the surrogate, which means nothing.
+
+    It depends on the run, so that `vmap` batches it with the run: a constant would get the sum of all cotangents.
+    """
     return jax.lax.stop_gradient(jnp.sum(run.log_evidence))
 
 
@@ -242,7 +246,7 @@ def _gradient(
     batch: Series,
     key: Key,
 ) -> tuple[Gradient, Run]:
-    """The gradient by the live parameters, in blocks of steps, of series, or of both."""
+    """Return the gradient with respect to the live parameters, in blocks of steps, of series, or of both."""
     if isinstance(backward, Accumulated):
         return _over_steps(live, constant, sampler, lanes, batch, key, head=1, size=backward.steps or 1, carries=False)
     assert isinstance(backward, Reverse)
@@ -281,15 +285,15 @@ def _over_steps(
     carries: bool = True,
     checkpoint: bool = False,
 ) -> tuple[Gradient, Run]:
-    """The gradients of blocks of steps, added up: the first `head` steps, then `size` at a time.
+    """Return the sum of the gradients of blocks of steps: the first `head` steps, then `size` at a time.
 
     Particles, weights and, with `carries`, the lanes' memories continue from block to block; gradients do not.
     """
     model, proposal = eqx.combine(live, constant)
     steps, remaining = batch_frames(proposal, batch), remaining_steps(batch)
     source = draw_source(sampler, model, proposal, batch, steps, key)
-    # A network's densities at a single step are the sampler's own numbers, which XLA then computes once. Stand-ins for
-    # zero-weight particles are other numbers, so they are taken only where such a particle appeared.
+    # At a single step, a network's densities equal those of the sampler, and XLA computes them once. Stand-ins for
+    # zero-weight particles would have other densities, so they are used only if such a particle appears.
     shared = size == 1 and not carries and has_networks(model, proposal)
 
     def gradient(first: Taken | None, rest: Taken | None, strands: Any) -> tuple[Gradient, Any]:
@@ -334,6 +338,6 @@ def _over_steps(
         (_, _, total), later = scan_blocks(of_block, (state, strands, total), far, size=size)
         outputs.append(later)
     records, contexts = join_first((first_record, first_contexts), *outputs)
-    # The contexts were computed once for all steps, outside of the scan; so is their share of the gradient.
+    # The contexts are computed once for all steps, outside of the scan, and so is the gradient through them.
     _, pullback = jax.vjp(lambda live: live_contexts(batch_frames(eqx.combine(live, constant)[1], batch)), live)
     return jax.tree.map(jnp.add, total, *pullback(contexts)), source.finish(records)

@@ -35,8 +35,10 @@ _NUMBERED: dict[Side, dict[str, Callable[[int], Rule]]] = {
 
 
 def rule_by_name(name: str | Rule, side: Side) -> Rule:
-    """A rule for theta or phi from its name; `fisher-lag-10` is Fisher(lag=10), `path-kl-lag-3` PathKL(lag=3),
-    `filter-score-draws-4` FilterScore(draws=4). A rule passes as it is."""
+    """Return the rule for theta or phi of this name; a rule is returned unchanged.
+
+    `fisher-lag-10` is Fisher(lag=10), `path-kl-lag-3` PathKL(lag=3), `filter-score-draws-4` FilterScore(draws=4).
+    """
     if isinstance(name, Rule):
         return name
     for prefix, make in _NUMBERED[side].items():

@@ -1,12 +1,11 @@
-"""What gradient flows where: the only place where estimators stop it.
+"""The replay of a run for a rule, which decides what gradients pass through and where they stop.
 
-A sampler draws; it is not differentiated. A rule computes the steps again from what the sampler drew, along its own
-*flow*, and that is differentiated. A block of steps is replayed in three phases, so that as little as possible is
-sequential:
+The sampler is not differentiated. A rule recomputes the steps from the sampler's draws, along its own *flow*, and this
+replay is differentiated. A block of steps is replayed in three phases, so that as little as possible is sequential:
 
 1. the recurrence of the memories along the ancestral lines, a scan, only where a gradient crosses time;
-2. the densities of all steps at once, which is where the work of a network lies;
-3. the weights and what the rule makes of them, a few numbers per particle.
+2. the densities of all steps at once, where networks spend most of their time;
+3. the weights and the rule's surrogate, a few numbers per particle.
 """
 
 from __future__ import annotations
@@ -31,15 +30,15 @@ from mcfo.smc.weights import uniform_log_weights
 from mcfo.types import Key, LogWeights, Memory, Scalar
 
 _THINNING_TAG = 0x7468696E
-"""Separates the draws of rules that go through a few particles from the sampler's."""
+"""Separates the keys of rules that draw a few particles from those of the sampler."""
 
 
 class Strand(eqx.Module):
-    """What a lane carries from one step to the next, live as far as its flow says.
+    """The state that a lane carries from one step to the next, differentiable along the rule's flow.
 
-    - `memory`: of the particles; None where no gradient comes from the past.
+    - `memory`: the memories of the particles; None where no gradient comes from the past.
     - `log_weights`: log v_t.
-    - `path`: what a path rule carries; None for others.
+    - `path`: the state of a path rule; None for other rules.
     """
 
     memory: Memory
@@ -48,17 +47,17 @@ class Strand(eqx.Module):
 
 
 def frozen(tree: Any) -> Any:
-    """The same module with constants for parameters: the other side of a rule never learns from it."""
+    """Return the same module with constant parameters: the other side of a rule never learns from it."""
     return jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
 class Replay:
-    """A lane's way through the steps of one series.
+    """The recomputation of the steps of one series for one lane.
 
     **Arguments:**
 
-    - `guard`: keep zero-weight particles out of the gradient; without it, no particle may have weight zero.
-    - `checkpoint`: compute recurrence and densities again on the way back instead of saving what they computed.
+    - `guard`: whether to keep zero-weight particles out of the gradient; without it, no particle may have weight zero.
+    - `checkpoint`: whether the backward pass recomputes the recurrence and the densities instead of saving them.
     """
 
     def __init__(
@@ -69,11 +68,11 @@ class Replay:
         self._proposal = proposal if lane.phi else frozen(proposal)
         self._guard, self._checkpoint = guard, checkpoint
         self._copies = not has_networks(model, proposal) and is_local(lane.rule, model)
-        # Where gradients cross time they pass through memories too, which only stand-ins guard.
+        # Gradients that cross time pass through memories too; only stand-ins keep zero-weight particles out of them.
         self._stands_in = guard and not (self._copies and is_local(lane.rule, model))
 
     def first(self, taken: Taken) -> tuple[Scalar, Strand]:
-        """The surrogate of the first step, and the strand after it."""
+        """Return the surrogate of the first step, and the strand after it."""
         taken = self._own(taken)
         start = self._model.start(taken.frame.inputs)
         memory, latents, later = start, taken.draw.latents, None
@@ -87,16 +86,16 @@ class Replay:
         return term, Strand(later, self._as_carried(step.log_weights), path)
 
     def rest(self, taken: Taken, strand: Strand | None, recurred: Any = None) -> tuple[Scalar, Strand]:
-        """The surrogate of later steps, time first, and the strand after them.
+        """Return the surrogate of later steps, whose time axis comes first, and the strand after them.
 
-        Without a strand no gradient comes from the past: the steps start from the memories that the sampler had.
-        `recurred` is what `recur` returned for these steps, where it was called before.
+        Without a strand no gradient comes from the past: the steps start from the sampler's own memories. `recurred` is
+        the result of `recur` for these steps, if it was called before.
         """
         if recurred is None and strand is not None:
             recurred = self.recur(taken, strand.memory)
         taken = self._own(taken, several=True)
         memories, latents = taken.draw.memory, taken.draw.latents
-        # Where nothing recurs, the first step's memory stays in the strand: a loop over steps carries one structure.
+        # Without a recurrence the strand still has the first step's memory: a loop must carry one structure throughout.
         last = None if strand is None else strand.memory
         if recurred is not None:
             last, (memories, latents) = recurred
@@ -120,11 +119,11 @@ class Replay:
         return jnp.sum(terms), Strand(last, log_weights, path)
 
     def finish(self, strand: Strand, log_weights: LogWeights) -> Scalar:
-        """The rest of a path rule's surrogate; `log_weights` are the sampler's last ones."""
+        """Return the rest of a path rule's surrogate; `log_weights` are the sampler's after the last step."""
         return self._rule.finish(strand.path, log_weights) if isinstance(self._rule, PathRule) else jnp.zeros(())
 
     def _own(self, taken: Taken, several: bool = False) -> Taken:
-        """The steps as this lane may differentiate them, with the particles that its rule goes through."""
+        """Return the steps, differentiable for this lane's side alone, with the particles that its rule uses."""
         frame = taken.frame if self._lane.phi else frozen(taken.frame)
         rule, draw = self._rule, taken.draw
         if isinstance(rule, StepRule) and rule.draws is not None:
@@ -137,15 +136,14 @@ class Replay:
         return Taken(frame, draw, taken.remaining)
 
     def _crosses(self, taken: Taken) -> bool:
-        """Whether a gradient comes from the past. With latents given, theta moves the memories and phi does not."""
+        """Return whether a gradient comes from the past. Given the latents, memories depend on theta, not on phi."""
         if self._flow.latents == "all":
             return True
         return not isinstance(self._model, MarkovModel) and (self._lane.theta or taken.draw.memory is None)
 
     def recur(self, taken: Taken, memory: Memory) -> tuple[Memory, tuple[Memory, Any]] | None:
-        """Phase 1: the memories after the last step; those before each step and its latents, along the ancestral lines.
-
-        None where no gradient comes from the past.
+        """Phase 1: return the memories after the last step, and, along the ancestral lines, those before each step with
+        its latents; None if no gradient comes from the past.
         """
         taken = self._own(taken, several=True)
         if not self._crosses(taken):
@@ -166,7 +164,7 @@ class Replay:
         return _scan(body, memory, (taken.frame, taken.draw))
 
     def _advance(self, memory: Memory, shared: Frame, draw: StepDraw, *, first: bool) -> tuple[Any, Memory]:
-        """The latents of a step as the flow sees them, and the memories after it."""
+        """Return the latents of a step, differentiable along the flow, and the memories after it."""
         flow = self._flow
 
         def extend(memory: Memory, noise: Any, latent: Any, imputation: Any, absent: Any) -> tuple[Any, Memory]:
@@ -175,7 +173,7 @@ class Replay:
             if flow.latents == "all":
                 latent = from_noise(prior_and_proposed(model, proposal, memory, frame, first=first)[1], noise)
             else:
-                # Later steps remember the sampler's latent as a number, also where phi's is drawn anew.
+                # Later steps remember the sampler's latent as a constant, also where a rule for phi draws it again.
                 latent = jax.lax.stop_gradient(latent)
             observation = frame.observation
             if imputation is not None:
@@ -188,7 +186,7 @@ class Replay:
         return jax.vmap(extend, in_axes=in_axes)(memory, noise, latents, draw.imputation, has_zero_weight(draw))
 
     def _densities(self, memory: Memory, latents: Any, frame: Frame, draw: StepDraw, *, first: bool) -> Densities:
-        """Phase 2: the densities of all particles at one step."""
+        """Phase 2: return the densities of all particles at one step."""
         noise, absent = draw.noise, has_zero_weight(draw)
         if self._stands_in:
             noise, latents = stand_in(noise, draw), stand_in(latents, draw)
@@ -204,12 +202,12 @@ class Replay:
         return jax.vmap(extend, in_axes=in_axes)(memory, latents, noise, draw.imputation, shares, absent)
 
     def _shares(self, memory: Memory, latents: Any, noise: Any, frame: Frame, draw: StepDraw, first: bool) -> Any:
-        """v_i as numbers, for a flow that multiplies what passes through a latent by them; otherwise None."""
+        """Return the v_i as constants, for a flow that scales the gradient through a latent by them; otherwise None."""
         if not self._flow.weighted:
             return None
         log_weights = draw.log_weights
         if log_weights is None:
-            # The latents are drawn anew, so the weights are too.
+            # The latents are drawn again, so their weights are computed again.
             extend = _particle(self._flow, frozen(self._model), frozen(self._proposal), frozen(frame), first)
             in_axes = (None if first else 0, 0, 0, 0, None)
             found = jax.vmap(extend, in_axes=in_axes)(memory, latents, noise, draw.imputation, None)
@@ -217,7 +215,7 @@ class Replay:
         return jax.lax.stop_gradient(jnp.exp(log_weights))
 
     def _weighed(self, taken: Taken, densities: Densities, carried: LogWeights, parents: LogWeights) -> Step:
-        """Phase 3: one step as the rule sees it."""
+        """Phase 3: return the quantities of one step that the rule combines."""
         draw = taken.draw
         log_weights, increment = weigh(self._carried(draw, carried), densities.log_weight, taken.frame)
         if draw.log_weights is not None and self._flow.latents != "all":
@@ -238,14 +236,14 @@ class Replay:
         return jnp.where(has_zero_weight(draw), -jnp.inf, carried) if self._guard else carried
 
     def _term(self, step: Step, frame: Frame) -> Scalar:
-        """What a step rule says of a step; nothing of one that is padding."""
+        """Return the term of a step rule; zero for a padded step, and for other rules."""
         if not isinstance(self._rule, StepRule):
             return jnp.zeros_like(step.increment)
         term = self._rule.term(step)
         return frame.unless_padding(term, jnp.zeros_like(term))
 
     def _along(self, carry: tuple[LogWeights, Any], step: tuple[Taken, Densities]) -> tuple[Any, Scalar]:
-        """Phase 3 of one step after the other, where weights or a path rule's state are carried."""
+        """Phase 3 for one step of a scan that carries the weights or the state of a path rule."""
         parents, path = carry
         taken, densities = step
         draw, carried = taken.draw, taken.draw.carried
@@ -260,20 +258,20 @@ class Replay:
         return taken.frame.unless_padding((self._as_carried(seen.log_weights), path), carry), term
 
     def _as_carried(self, log_weights: LogWeights) -> LogWeights:
-        """Only a flow through everything goes on through the weights."""
+        """Return the log-weights for the next step. Only the flow "all" passes through them."""
         return log_weights if self._flow.latents == "all" else jax.lax.stop_gradient(log_weights)
 
     def _over_steps(self, function: Callable[[Any], Any], steps: Any) -> Any:
-        """`function` of every step, all at once; with `checkpoint`, one after the other."""
+        """Return `function` of every step, computed for all at once; with `checkpoint`, one after the other."""
         if len(jax.tree.leaves(steps)[0]) == 1:
-            # Without a time axis XLA sees that a loop over single steps computed these numbers in the sampler.
+            # Without a time axis XLA merges this with the sampler's computation of the same numbers.
             found = function(jax.tree.map(lambda array: array[0], steps))
             return jax.tree.map(lambda array: array[None], found)
         return jax.lax.map(jax.checkpoint(function), steps) if self._checkpoint else jax.vmap(function)(steps)
 
 
 def _scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -> tuple[Any, Any]:
-    """`jax.lax.scan`; a single step is no loop, so that XLA sees what it shares with the sampler's."""
+    """`jax.lax.scan`, but without a loop for a single step, so that XLA merges it with the sampler's step."""
     if len(jax.tree.leaves(steps)[0]) > 1:
         return jax.lax.scan(body, carry, steps)
     carry, found = body(carry, jax.tree.map(lambda array: array[0], steps))
@@ -281,17 +279,17 @@ def _scan(body: Callable[[Any, Any], tuple[Any, Any]], carry: Any, steps: Any) -
 
 
 def _particle(flow: Flow, model: Model, proposal: Proposal, frame: Frame, first: bool) -> Callable[..., Densities]:
-    """The densities of one particle along a flow."""
+    """Return the function that computes the densities of one particle along a flow."""
     stop = jax.lax.stop_gradient
 
     def extend(memory: Memory, latent: Any, noise: Any, imputation: Any, share: Scalar | None) -> Densities:
         prior, proposed = prior_and_proposed(model, proposal, memory, frame, first=first)
         if flow.latents == "none":
-            # A score estimate takes latents as data.
+            # A score estimate treats latents as data.
             latent = stop(latent)
         elif flow.latents == "step":
-            # The past is given: q is judged by this step alone. It reads the memory and the prior as numbers, so that
-            # theta is not taught through what q does with them.
+            # The past is given: q is judged by this step alone. It reads the memory and the prior as constants, so that
+            # no gradient reaches theta through q.
             _, proposed = prior_and_proposed(frozen(model), proposal, stop(memory), frame, first=first)
             latent = from_noise(proposed, noise)
             if share is not None:
@@ -306,18 +304,18 @@ def _particle(flow: Flow, model: Model, proposal: Proposal, frame: Frame, first:
 
 
 def _own_copies(tree: Any, absent: Bool[Array, ""]) -> Any:
-    """The same parameters and contexts, as one particle's own; a zero-weight particle gives them no gradient.
+    """Return a copy of the parameters and contexts for one particle; a zero-weight particle gives it no gradient.
 
-    Gradients are then computed for each particle and added up at the end, which serves models of few parameters: the
-    products are elementwise, and the `where` before the sum lets XLA:CPU vectorize it. Shared parameters with stand-ins
-    take 3 times as long (jaxlib 0.10; the `learning` rows of `make bench`).
+    Gradients are then computed for each particle and added up at the end. For models of few parameters that is faster:
+    the products are elementwise, and the `where` before the sum lets XLA:CPU vectorize it. Shared parameters with
+    stand-ins take 3 times as long (jaxlib 0.10; the `learning` rows of `make bench`).
     """
     return jax.tree.map(lambda leaf: _own_copy(leaf, absent) if eqx.is_inexact_array(leaf) else leaf, tree)
 
 
 @jax.custom_jvp
 def _own_copy(array: Array, absent: Bool[Array, ""]) -> Array:
-    # Batched with the particles by `vmap`; XLA sees that nothing is added.
+    # Adding zero gives the copy the particles' axis under `vmap`; XLA removes the addition.
     return array + (absent & False)
 
 
@@ -329,7 +327,7 @@ def _own_copy_tangent(primals: Any, tangents: Any) -> Any:
 
 @jax.custom_jvp
 def _scaled(values: Any, share: Scalar) -> Any:
-    """The same values, through which a share of the gradient passes."""
+    """Return the same values, with their gradient multiplied by the share."""
     return values
 
 
@@ -340,9 +338,9 @@ def _scaled_tangent(primals: Any, tangents: Any) -> Any:
 
 
 def repaired(absent: Bool[Array, ""], once: Any, again: Callable[[], Any]) -> Any:
-    """The gradient, computed again where a particle had weight zero.
+    """Return the gradient `once`, or `again()` if a particle had weight zero.
 
-    A loop of at most one iteration, not a condition: under `vmap` both branches of a condition are computed.
+    It is a loop of at most one iteration, not a condition: under `vmap` both branches of a condition are computed.
     """
     state = jax.lax.while_loop(lambda state: state[0], lambda state: (jnp.zeros_like(absent), again()), (absent, once))
     return state[1]

@@ -1,4 +1,4 @@
-"""What a gradient rule is: what may flow, and a scalar whose gradient is the estimator.
+"""Gradient rules: a flow, which says what a gradient passes through, and a scalar whose gradient is the estimator.
 
 All surrogates are maximized. A rule for theta is differentiated with respect to the model alone, a rule for phi with
 respect to the proposal alone: the other side is frozen.
@@ -32,13 +32,13 @@ DEVICES = "mcfo.devices"
 
 
 def all_series() -> tuple[str, ...]:
-    """The axes of a `jax.lax.psum` over all series of a batch, whichever device has them."""
+    """Return the axes of a `jax.lax.psum` over all series of a batch, on whichever device they are."""
     return (SERIES, DEVICES) if _is_shared() else (SERIES,)
 
 
 def _is_shared() -> bool:
-    """Whether several devices share the batch that is being traced."""
-    # JAX answers for an axis that does not exist by an error alone.
+    """Return whether several devices share the batch that is being traced."""
+    # JAX reports an axis that does not exist only by an error.
     try:
         jax.lax.axis_size(DEVICES)
     except NameError:
@@ -47,12 +47,12 @@ def _is_shared() -> bool:
 
 
 class Flow(NamedTuple):
-    """What a rule's gradient may pass through.
+    """The paths along which a rule's gradient may pass.
 
-    - `latents`: "all", the latents of this step and of the past, with the weights that they carry; "step", those of
-      this step alone, the past being given; "none", no latent: they are data.
-    - `density`: whether the parameters inside of q's own density count.
-    - `weighted`: whether what passes through a latent of this step is multiplied by the particle's weight v_i.
+    - `latents`: "all", through the latents of this step and of the past, with the weights that they carry; "step",
+      through those of this step alone, with the past given; "none", through no latent, as if they were data.
+    - `density`: whether the gradient includes the parameters inside q's own density.
+    - `weighted`: whether the gradient through a latent of this step is multiplied by the particle's weight v_i.
     """
 
     latents: Literal["all", "step", "none"]
@@ -61,17 +61,17 @@ class Flow(NamedTuple):
 
 
 class Step(eqx.Module):
-    """What a rule sees of one step: K particles, live as far as its flow says.
+    """The quantities of one step that a rule combines, for K particles. They are differentiable along the rule's flow.
 
-    - `log_joint`: log p(z_t, x_t | h_t-1), of what was observed of x_t.
-    - `log_imputed`: log p of what was missing and has been drawn, given the rest; zero where nothing was.
+    - `log_joint`: log p(z_t, x_t | h_t-1), for the observed part of x_t.
+    - `log_imputed`: log p of the missing values that were drawn, given the observed ones; zero where none was missing.
     - `log_proposal`: log q(z_t | h_t-1, x).
     - `log_ratio`: log w_t = log_joint - log_proposal.
     - `log_weights`: the normalized weights after the step, log v_t.
     - `increment`: log R_t.
     - `parents`: log v_t-1 of the particles before they were resampled.
-    - `ancestors`, `resampled`: how they were.
-    - `remaining`: how many steps there are from this one to the last.
+    - `ancestors`, `resampled`: the ancestor of each particle, and whether resampling preceded the step.
+    - `remaining`: the number of steps from this one to the last.
     """
 
     log_joint: LogWeights
@@ -89,14 +89,14 @@ class Step(eqx.Module):
         return self.log_joint - self.log_proposal
 
     def average(self, values: Float[Array, " particles"]) -> Scalar:
-        """Σ_i [v_i] values_i. Particles of weight zero count for nothing, whatever their values are."""
+        """Return Σ_i [v_i] values_i. Zero-weight particles contribute nothing, whatever their values."""
         return weighted_sum(self.log_weights, values)
 
 
 def weighted_sum(log_weights: LogWeights, values: Float[Array, " particles"]) -> Scalar:
-    """Σ_i [v_i] values_i, where the weights are numbers: an estimate averages, it does not reweight."""
+    """Return Σ_i [v_i] values_i. The weights are constants: a rule averages, it does not reweight."""
     log_weights = jax.lax.stop_gradient(log_weights)
-    # The inner `where` keeps what is not finite out of the gradient, the outer one out of the sum.
+    # The inner `where` keeps values that are not finite out of the gradient, the outer one out of the sum.
     alive = log_weights > -jnp.inf
     return jnp.sum(jnp.where(alive, jnp.exp(log_weights) * jnp.where(alive, values, 0.0), 0.0))
 
@@ -109,48 +109,51 @@ class Rule(eqx.Module):
     learns: ClassVar[tuple[Side, ...]]
 
     def objection(self, sampler: Any) -> str | None:
-        """Why this rule is wrong with this sampler, and what to do; None if it is right."""
+        """Return why this rule is wrong with this sampler, and the remedy; None if the rule is right."""
         return None
 
 
 class StepRule(Rule):
-    """A sum over steps of a scalar of that step.
+    """A rule whose surrogate is a sum over steps, of one scalar for each step.
 
-    Where no gradient crosses time (a Markov model, a flow that does not reach the past) its gradient is accumulated in
-    memory that does not grow with the length of the series.
+    Where no gradient crosses time (a Markov model, and a flow that does not reach the past), the gradient is
+    accumulated in memory that does not grow with the length of the series.
     """
 
     draws: ClassVar[int | None] = None
-    """How many particles it draws and goes through, which it can where no gradient crosses time; None: all."""
+    """The number of particles that the rule draws; None for all. A number needs gradients that stay within a step."""
 
     def thinned(self, draw: StepDraw, *, key: Key) -> StepDraw:
-        """The particles that it goes through: all of them, unless it draws a few."""
+        """Return the particles that the rule differentiates: all of them, unless it draws a few."""
         return draw
 
     @abc.abstractmethod
     def term(self, step: Step) -> Scalar:
-        """The step's share of the surrogate."""
+        """Return the term of one step in the surrogate."""
 
 
 class PathRule(Rule):
-    """A sum along the genealogy: what particles carry is inherited with their memory."""
+    """A rule whose surrogate is a sum along the genealogy. Descendants inherit the state that the rule carries."""
 
     @abc.abstractmethod
     def start(self, log_weights: LogWeights) -> Any:
-        """What is carried before the first step, for particles with these log-weights."""
+        """Return the state that is carried before the first step, for particles with these log-weights."""
 
     @abc.abstractmethod
     def extend(self, carried: Any, step: Step) -> tuple[Any, Scalar]:
-        """What is carried after a step, and the step's share of the surrogate."""
+        """Return the state that is carried after a step, and the term of the step in the surrogate."""
 
     @abc.abstractmethod
     def finish(self, carried: Any, log_weights: LogWeights) -> Scalar:
-        """The rest of the surrogate, after the last step; `log_weights` are the last ones."""
+        """Return the rest of the surrogate after the last step; `log_weights` are those after the last step."""
 
 
 class Backward(eqx.Module):
-    """How a surrogate is differentiated. The sampler always runs on numbers: it decides what is drawn, the rules decide
-    what is differentiated."""
+    """A way to differentiate a surrogate.
+
+    The sampler always runs with constant parameters: it decides what is drawn, and the rules decide what is
+    differentiated.
+    """
 
 
 def _count(value: object, name: str) -> None:
@@ -159,17 +162,18 @@ def _count(value: object, name: str) -> None:
 
 
 class Accumulated(Backward):
-    """Adds up the gradients of blocks of steps while the filter runs.
+    """Accumulation: the gradients of blocks of steps are added up while the filter runs.
 
-    For rules that stay within a step, of Markov models: there no gradient crosses time, and blocks lose nothing.
+    It is for rules whose gradients stay within a step, with Markov models. No gradient crosses time there, so blocks
+    lose nothing.
 
-    - Time: one forward pass of the filter, and forward and backward of the densities. With networks and one step at a
-      time XLA computes the densities of filter and rule once.
+    - Time: one forward pass of the filter, and a forward and a backward pass of the densities. With networks and one
+      step at a time, XLA computes the densities of the filter and of the rule once.
     - Memory: one block; it does not grow with the length of the series.
 
     **Arguments:**
 
-    - `steps`: the steps of a block; by default as many as fit into the caches.
+    - `steps`: the number of steps of a block; by default as many as fit into the caches.
     """
 
     steps: int | None = eqx.field(static=True, default=None, converter=whole_number)
@@ -181,17 +185,17 @@ class Accumulated(Backward):
 class Reverse(Backward):
     """Reverse mode across time, after the filter has run. It serves every rule and every model.
 
-    - Time: one forward pass of the filter, forward and backward of what the rule replays; with `checkpoint`, one more
-      forward pass of that.
-    - Memory: steps x series x particles, times what the densities save; `checkpoint` saves the memories and latents
-      alone, `window` bounds the steps and `series` the series.
+    - Time: one forward pass of the filter, and a forward and a backward pass of the steps that the rule recomputes;
+      with `checkpoint`, a second forward pass of these.
+    - Memory: steps x series x particles, times the numbers that the densities save; `checkpoint` saves the memories
+      and latents alone, `window` bounds the steps and `series` the series.
 
     **Arguments:**
 
-    - `checkpoint`: compute what the replay computed again on the way back instead of saving it.
-    - `window`: how many steps a gradient goes back; None, all of them. Particles, weights and memories continue from
-      window to window, so that no value changes; gradients are truncated at the windows' ends.
-    - `series`: how many series of a batch are differentiated at once; None, all of them. Small groups stay in the
+    - `checkpoint`: recompute intermediate results in the backward pass instead of saving them.
+    - `window`: the number of steps that a gradient goes back; None for all of them. Particles, weights and memories
+      continue from window to window, so that no value changes; gradients are truncated at the windows' ends.
+    - `series`: the number of series that are differentiated at once; None for the whole batch. Small groups stay in the
       caches. Path rules that compare series (`ResamplingScore(baseline="others")`) need all of them.
     """
 
@@ -205,7 +209,7 @@ class Reverse(Backward):
 
 
 class Lane(eqx.Module):
-    """A rule and the sides that it teaches; the others are frozen in it."""
+    """A rule and the sides (theta, phi) that learn by it; the parameters of the other side are constants."""
 
     rule: Rule
     theta: bool = eqx.field(static=True)
@@ -213,20 +217,20 @@ class Lane(eqx.Module):
 
 
 def is_local(rule: Rule, model: Model) -> bool:
-    """Whether no gradient of this rule crosses time, and no weight either."""
-    # Other models remember more than the last latent, and theta moves what they remember.
+    """Return whether this rule's gradients and weights stay within a step."""
+    # Other models remember more than the last latent, and their memory depends on theta.
     return isinstance(rule, StepRule) and isinstance(model, MarkovModel) and rule.flow.latents != "all"
 
 
 def has_networks(model: Model, proposal: Proposal) -> bool:
-    """Whether densities cost more than all else that a filter does: more than a hundred parameters."""
+    """Return whether densities dominate the cost of a filter: if there are more than a hundred parameters."""
     return sum(leaf.size for leaf in jax.tree.leaves((model, proposal)) if eqx.is_inexact_array(leaf)) > 100
 
 
 # Not values + others - stop_gradient(others): the difference of two infinities is NaN.
 @jax.custom_jvp
 def with_gradient_of(values: Any, others: Any) -> Any:
-    """The values, with the gradient of others in place of their own: also where the others are not finite."""
+    """Return the values with the gradient of the others. The others need not be finite."""
     return values
 
 
@@ -236,9 +240,9 @@ def _with_gradient_of_tangent(primals: Any, tangents: Any) -> Any:
 
 
 class _OneStep(StepRule):
-    """Σ_t Σ_i [v_i] (log p(z_t, x_t | h) - log q(z_t | h, x)) with z_t live, along one flow or another.
+    """Σ_t Σ_i [v_i] (log p(z_t, x_t | h) - log q(z_t | h, x)), differentiated through z_t; subclasses set the flow.
 
-    Differentiated with respect to theta it is the filter score: q reads nothing of theta but numbers.
+    Its derivative with respect to theta is the filter score, because all that q reads of theta is constant.
     """
 
     learns: ClassVar[tuple[Side, ...]] = ("phi",)
@@ -250,8 +254,9 @@ class _OneStep(StepRule):
 class Reparameterized(_OneStep):
     """∇_φ Σ_t log R_t = Σ_t Σ_i [v_i] ∇_φ log w_i with the histories given: the paper's estimator for φ.
 
-    Estimand: the derivative of E log R_t, summed over t, the law of the histories held fixed. Unbiased for it; zero in
-    mean at the locally optimal proposal; its spread there falls as K^-1/2. Chen et al. (2021), equation 8.
+    Estimand: the derivative of E log R_t, summed over t, with the distribution of the histories held fixed. The rule is
+    unbiased for it. At the locally optimal proposal its mean is zero and its standard deviation falls as K^-1/2.
+    Chen et al. (2021), equation 8.
     """
 
     name: ClassVar[str] = "reparameterized"
@@ -261,9 +266,10 @@ class Reparameterized(_OneStep):
 class DReG(_OneStep):
     """Σ_t Σ_i [v_i²] log w_i with q's density frozen: the doubly reparameterized estimator for φ.
 
-    Estimand: that of [`Reparameterized`][]; unbiased for it. The score of q inside log w is reparameterized a second
-    time, v_i ∂_φ log q = v_i (1 - v_i) ∂_z log w_i ∂_φ z in mean, which leaves v_i². Where log w_t does not depend on
-    z_t, at the locally optimal proposal, it is exactly zero. Tucker et al. (2019), for one step of a filter.
+    Estimand: that of [`Reparameterized`][]. The rule is unbiased for it. The score of q inside log w is reparameterized
+    a second time, v_i ∂_φ log q = v_i (1 - v_i) ∂_z log w_i ∂_φ z in mean, which leaves v_i². At the locally optimal
+    proposal log w_t does not depend on z_t, and the estimate is exactly zero. Tucker et al. (2019), for one step of a
+    filter.
     """
 
     name: ClassVar[str] = "dreg"
@@ -273,8 +279,8 @@ class DReG(_OneStep):
 class StickingTheLanding(_OneStep):
     """Σ_t Σ_i [v_i] log w_i with q's density frozen.
 
-    Drops the score of q instead of reparameterizing it: zero at the locally optimal proposal as [`DReG`][] is, but for
-    K > 1 biased elsewhere. Roeder, Wu and Duvenaud (2017).
+    The rule drops the score of q instead of reparameterizing it. Like [`DReG`][] it is zero at the locally optimal
+    proposal, but for K > 1 it is biased elsewhere. Roeder, Wu and Duvenaud (2017).
     """
 
     name: ClassVar[str] = "sticking-the-landing"
@@ -282,12 +288,12 @@ class StickingTheLanding(_OneStep):
 
 
 class Pathwise(StepRule):
-    """∇ Σ_t log R_t through latents, weights and memories of all steps, ancestors held fixed.
+    """∇ Σ_t log R_t through latents, weights and memories of all steps, with the ancestors held fixed.
 
-    Without resampling: unbiased for the derivative of the bound (ELBO, IWAE), the law of values imputed for a memory
-    held fixed: their score stands in the weight, which is right as K grows. With resampling the derivative of the
-    ancestors' law is missing, and the estimate is biased at every K (AESMC, FIVO, VSMC as they are used). Its memory
-    grows with the length of the series. Le et al. (2018), Maddison et al. (2017), Naesseth et al. (2018).
+    Without resampling it is unbiased for the derivative of the bound (ELBO, IWAE), with the distribution of imputed
+    values held fixed: their score is part of the weight, which is correct as K grows. With resampling the derivative of
+    the ancestors' distribution is missing, and the estimate is biased at every K (AESMC, FIVO, VSMC as they are used).
+    Memory grows with the length of the series. Le et al. (2018), Maddison et al. (2017), Naesseth et al. (2018).
     """
 
     name: ClassVar[str] = "pathwise"
@@ -302,7 +308,7 @@ class Pathwise(StepRule):
 
 
 def refuse_accepted(sampler: Any) -> str | None:
-    """Why a gradient through the past has no place in an accepted sweep."""
+    """Return why a gradient must not pass through the past of an accepted sweep; None for other samplers."""
     if isinstance(sampler, PIMH):
         return (
             "It differentiates a sweep through its noise, but PIMH chose the sweep by that noise. "
@@ -313,4 +319,4 @@ def refuse_accepted(sampler: Any) -> str | None:
 
 
 ONE_STEP = (Reparameterized, DReG, StickingTheLanding)
-"""The rules for phi whose surrogate gives theta the filter score in the same pass."""
+"""The rules for phi whose surrogate has the filter score as its derivative with respect to theta."""

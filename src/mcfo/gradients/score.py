@@ -22,13 +22,14 @@ from mcfo.types import Key, LogWeights, Scalar
 class FilterScore(StepRule):
     """Σ_t Σ_i [v_t^i] log p_θ(x_t, [z_t^i] | h^i): the paper's estimator for θ, and NASMC's.
 
-    Averages the score of step t over the *filtering* law at t; the score of log p(x_1:T) needs the smoothing law, so
-    it is not the maximum-likelihood gradient, at any K. Averaged over data from θ* it is zero at θ* (up to 1/K), so
-    θ* is a root of it. Chen et al. (2021), equation 9; Gu, Ghahramani and Turner (2015).
+    The rule averages the score of step t over the *filtering* distribution at t. The score of log p(x_1:T) averages
+    over the smoothing distribution, so this is not the maximum-likelihood gradient, at any K. Averaged over data from
+    θ* it is zero at θ* (up to 1/K), so θ* is a root of it. Chen et al. (2021), equation 9; Gu, Ghahramani and Turner
+    (2015).
 
-    With `draws`, so many particles are drawn from the weights at each step, systematically, and only they are
-    differentiated: the mean of their scores has the weighted sum over all K as its mean. With large networks that takes
-    most of a step's work away, for some variance.
+    With `draws`, that number of particles is drawn from the weights at each step by systematic sampling, and only these
+    are differentiated. The expectation of their mean score is the weighted sum over all K. For large networks this
+    saves most of the work of a step and adds some variance.
     """
 
     draws: int | None = eqx.field(static=True, default=None, converter=whole_number)
@@ -55,9 +56,9 @@ class FilterScore(StepRule):
     def thinned(self, draw: StepDraw, *, key: Key) -> StepDraw:
         if self.draws is None:
             return draw
-        assert draw.log_weights is not None  # a filter's, as it runs: see `objection`
+        assert draw.log_weights is not None  # only filters get here, see `objection`; their draws have weights
         chosen = systematic_indices(draw.log_weights, self.draws, key=key)
-        # Everything but whether the step was resampled has one row per particle.
+        # Every field but `resampled`, which is one number, has one row per particle.
         few = jax.tree.map(lambda array: array[chosen], eqx.tree_at(lambda d: d.resampled, draw, draw.carried))
         return eqx.tree_at(lambda d: d.resampled, few, draw.resampled)
 
@@ -68,8 +69,8 @@ class FilterScore(StepRule):
 class InclusiveKL(StepRule):
     """Σ_t Σ_i [v_t^i] log q_φ([z_t^i] | [h^i], x): NASMC's estimator for φ.
 
-    Descends KL(p(z_t | h, x_t) || q(z_t | h, x)), averaged over histories h from p(h | x_1:t). Its bias is of order
-    1/K; it needs no reparameterization. Gu, Ghahramani and Turner (2015).
+    The rule descends KL(p(z_t | h, x_t) || q(z_t | h, x)), averaged over histories h from p(h | x_1:t). Its bias is of
+    order 1/K. It needs no reparameterization. Gu, Ghahramani and Turner (2015).
     """
 
     name: ClassVar[str] = "inclusive-kl"
@@ -80,8 +81,8 @@ class InclusiveKL(StepRule):
         return step.average(step.log_proposal)
 
 
-class _Genealogical(PathRule):
-    """A density of each step, summed along the genealogy and averaged by the last weights, or by those `lag` later."""
+class Genealogical(PathRule):
+    """A log-density of each step, summed along the genealogy and averaged by the last weights, or those `lag` later."""
 
     lag: int | None = eqx.field(static=True, default=None, converter=whole_number)
 
@@ -96,18 +97,18 @@ class _Genealogical(PathRule):
             )
 
     @abc.abstractmethod
-    def _log_density(self, step: Step) -> Float[Array, " particles"]:
-        """What is summed."""
+    def log_density(self, step: Step) -> Float[Array, " particles"]:
+        """Return the log-density that is summed along the genealogy."""
 
     def start(self, log_weights: LogWeights) -> Float[Array, "particles lag"]:
-        # What the last steps had, the oldest first; without a lag, their sum.
+        # The log-densities of the last steps, the oldest first; without a lag, their sum.
         return jnp.zeros((len(log_weights), self.lag or 1), log_weights.dtype)
 
     def extend(
         self, carried: Float[Array, "particles lag"], step: Step
     ) -> tuple[Float[Array, "particles lag"], Scalar]:
-        # Descendants inherit the sums with the histories that earned them.
-        carried, density = inherit(carried, step.ancestors), self._log_density(step)[:, None]
+        # Descendants inherit the sums together with the histories to which they belong.
+        carried, density = inherit(carried, step.ancestors), self.log_density(step)[:, None]
         if self.lag is None:
             return carried + density, jnp.zeros_like(step.increment)
         return jnp.concatenate([carried[:, 1:], density], axis=1), step.average(carried[:, 0])
@@ -115,46 +116,65 @@ class _Genealogical(PathRule):
     def finish(self, carried: Float[Array, "particles lag"], log_weights: LogWeights) -> Scalar:
         return weighted_sum(log_weights, jnp.sum(carried, axis=1))
 
+    def of_step(self) -> StepRule:
+        """The share of one step, for draws that stand in the order of their descendants, with the descendants' weights:
+        a stream finds them itself, since it has no end from which to look back."""
+        return _ShareOfStep(self)
 
-class Fisher(_Genealogical):
+
+class _ShareOfStep(StepRule):
+    """One term of a sum along the genealogy."""
+
+    rule: Genealogical
+
+    name: ClassVar[str] = "share-of-step"
+    flow: ClassVar[Flow] = Flow("none")
+    learns: ClassVar[tuple[Side, ...]] = ("theta", "phi")
+
+    def term(self, step: Step) -> Scalar:
+        return step.average(self.rule.log_density(step))
+
+
+class Fisher(Genealogical):
     """Σ_i [V^i] Σ_t log p_θ(x_t, [z_t^i] | h_t-1^i) over the genealogy: Fisher's identity.
 
-    Consistent for the score of log p(x_1:T), with a bias of order 1/K. Lineages coalesce, so its variance grows with
-    the length of the series. A `lag` L uses for step t the weights of step t + L instead of the last ones: less
-    variance, and a bias that falls as the model forgets; lag 0 is the filter score. Poyiadjis, Doucet and Singh (2011).
+    It is consistent for the score of log p(x_1:T), with a bias of order 1/K. Lineages coalesce, so its variance grows
+    with the length of the series. A `lag` L uses for step t the weights of step t + L instead of the last ones. That
+    reduces the variance and adds a bias, which falls as the model forgets; lag 0 is the filter score.
+    Poyiadjis, Doucet and Singh (2011).
     """
 
     name: ClassVar[str] = "fisher"
     learns: ClassVar[tuple[Side, ...]] = ("theta",)
     _without_lag: ClassVar[str] = "FilterScore"
 
-    def _log_density(self, step: Step) -> Float[Array, " particles"]:
-        # What was imputed is a latent too: later steps remember it.
+    def log_density(self, step: Step) -> Float[Array, " particles"]:
+        # An imputed value is a latent too: later steps remember it.
         return step.log_joint + step.log_imputed
 
 
-class PathKL(_Genealogical):
-    """Σ_i [V^i] Σ_t log q_φ([z_t^i] | [h_t-1^i], x), V the weights of whole paths: the wake phase of RWS for φ.
+class PathKL(Genealogical):
+    """Σ_i [V^i] Σ_t log q_φ([z_t^i] | [h_t-1^i], x) with the weights V of whole paths: the wake phase of RWS for φ.
 
-    Descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015). A `lag` L uses for step t the weights of step
-    t + L: less variance, and q is drawn to the law of z_t given x_1:t+L.
+    The rule descends KL(p(z_1:T | x_1:T) || q). Bornschein and Bengio (2015). A `lag` L uses for step t the weights of
+    step t + L. That reduces the variance, and q approaches the distribution of z_t given x_1:t+L.
 
-    On one series that is not where [`InclusiveKL`][] leads, because q does not know what comes later; averaged over
-    data from the model it is. While the model is still learned the two differ: particles are chosen by what the
-    observations after them say, so that q learns of a latent that x_t does not show, such as a speed. A rule that
-    judges a draw by x_t alone, as all others for φ do that do not go back through time, cannot tell how good it is.
+    On a single series the optimum differs from that of [`InclusiveKL`][], because q does not know later observations;
+    averaged over data from the model, the two agree. While the model is still being learned they differ: later
+    observations select the particles, so q can learn a latent that x_t does not show, such as a speed. The other rules
+    for φ that do not go back through time judge a draw by x_t alone, and cannot tell how good such a draw is.
     """
 
     name: ClassVar[str] = "path-kl"
     learns: ClassVar[tuple[Side, ...]] = ("phi",)
     _without_lag: ClassVar[str] = "InclusiveKL"
 
-    def _log_density(self, step: Step) -> Float[Array, " particles"]:
+    def log_density(self, step: Step) -> Float[Array, " particles"]:
         return step.log_proposal
 
 
 class _Reward(eqx.Module):
-    """The score of all ancestors so far, and what is known of the rewards."""
+    """The score of all ancestors so far, the sum of the rewards so far, and their number."""
 
     score: Scalar
     total: Scalar
@@ -164,16 +184,17 @@ class _Reward(eqx.Module):
 class ResamplingScore(PathRule):
     """[`Pathwise`][] plus the score of the ancestors, Σ_t [Σ_{s>t} log R_s - b_t] Σ_i log v_t^{A_i}.
 
-    Unbiased for the derivative of the bound E Σ_t log R_t, for multinomial resampling on a fixed schedule; its variance
-    is high, and grows with K. Each ancestor's score is multiplied by all that comes after it (reward to go), less a
-    baseline that does not depend on the ancestors, so that nothing is biased. Refused where missing values are imputed
-    (a model that is not Markov), whose score it lacks. Le et al. (2018), Maddison et al. (2017).
+    It is unbiased for the derivative of the bound E Σ_t log R_t, for multinomial resampling on a fixed schedule. Its
+    variance is high and grows with K. The score of each ancestor is multiplied by the sum of all later increments (the
+    reward to go), less a baseline, which adds no bias because it does not depend on the ancestors. The rule is refused
+    where missing values are imputed (a model that is not Markov), because it lacks their score. Le et al. (2018),
+    Maddison et al. (2017).
 
     **Arguments:**
 
-    - `baseline`: b_t. "past", the mean of log R_1..t times the number of steps that remain, which is known before A_t
-      is drawn; "others", what the other series of the batch earned at the same steps, best if they are replicates
-      of one series (`stack` it with itself); None, zero.
+    - `baseline`: b_t. "past" is the mean of log R_1..t times the number of remaining steps, which is known before A_t
+      is drawn. "others" is the mean increment of the other series of the batch at the same steps; it is best if they
+      are replicates of one series (`stack` it with itself). None is zero.
     """
 
     baseline: Literal["past", "others"] | None = eqx.field(static=True, default="past")
@@ -189,7 +210,7 @@ class ResamplingScore(PathRule):
     def objection(self, sampler: Any) -> str | None:
         if not isinstance(sampler, SMC):
             return refuse_accepted(sampler)
-        # Without resampling there are no ancestors, and nothing is missing.
+        # Without resampling there are no ancestors, so no score is missing from `Pathwise`.
         if type(sampler.criterion) is Never:
             return None
         if type(sampler.criterion) is not Always:
@@ -218,7 +239,7 @@ class ResamplingScore(PathRule):
             expected = carried.total / jnp.maximum(carried.steps, 1) * step.remaining
         elif self.baseline == "others":
             surplus = reward - _mean_of_others(reward, step.remaining > 0)
-        # Σ_t score_t Σ_{s>=t} reward_s = Σ_s reward_s Σ_{t<=s} score_t: no pass back over the rewards.
+        # Σ_t score_t Σ_{s>=t} reward_s = Σ_s reward_s Σ_{t<=s} score_t needs no second pass over the rewards.
         surrogate = step.increment + surplus * scores - expected * score
         return _Reward(scores, carried.total + reward, carried.steps + 1), surrogate
 
@@ -227,7 +248,7 @@ class ResamplingScore(PathRule):
 
 
 def _mean_of_others(reward: Scalar, present: Bool[Array, ""]) -> Scalar:
-    """The mean over the other series that have this step; zero if none has."""
+    """Return the mean over the other series that have this step; zero if there is none."""
     reward = jnp.where(present, reward, 0.0)
     axes = all_series()
     others = jax.lax.psum(present.astype(reward.dtype), axes) - present

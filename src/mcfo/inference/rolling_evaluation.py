@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -138,6 +138,40 @@ def evaluate_rolling(
     - `method`: "exact" or "particles"; by default exact where that is possible and `particles` is not given.
     - `levels`: those of the quantiles of each forecast.
     """
+    sizes = {"horizon": horizon, "first": first, "last": last, "origins": origins, "particles": particles}
+    return evaluate_rolling_each(
+        lambda series_id: (model, proposal),
+        data,
+        **sizes,
+        draws=draws,
+        levels=levels,
+        season=season,
+        method=method,
+        key=key,
+    )
+
+
+def evaluate_rolling_each(
+    modules_of: Callable[[int], tuple[Model, Proposal]],
+    data: Any,
+    *,
+    horizon: int = 1,
+    first: int = 1,
+    last: int | None = None,
+    origins: int | None = None,
+    particles: int | None = None,
+    draws: int = 1000,
+    season: int | None = None,
+    method: str | None = None,
+    key: Key | None = None,
+    levels: Sequence[float] = LEVELS,
+) -> RollingEvaluation:
+    """Score forecasts as [`evaluate_rolling`][] does, of series that have models of their own.
+
+    **Arguments:**
+
+    - `modules_of`: model and proposal of a series, by its id.
+    """
     levels = check_levels(levels)
     if season is not None and season < 2:
         raise InputError(f"A season has at least 2 steps, but got {season}. Leave it out if there is none.")
@@ -159,10 +193,11 @@ def evaluate_rolling(
                 f"{max(int(plan.lengths.max()) for plan in plans)}. Start earlier (first, on the command line --from), "
                 "look less far (horizon), or take more origins."
             )
-    exact, scored_series = uses_exact_laws(model, method, particles), []
+    example = modules_of(int(plans[0].batch.series_id[0]))[0]
+    exact, scored_series = uses_exact_laws(example, method, particles), []
     particles, key = particles or 1000, jax.random.key(0) if key is None else key
     for plan in plans:
-        for index, one in enumerate(_scored(model, proposal, plan, horizon, exact, particles, draws, levels, key)):
+        for index, one in enumerate(_scored(modules_of, plan, horizon, exact, particles, draws, levels, key)):
             length = plan.lengths[index]
             one = jax.tree.map(lambda array, length=length: np.asarray(array)[:length], one)
             known = plan.values[index, :length], plan.origins[index, :length]
@@ -187,8 +222,7 @@ def evaluate_rolling(
 
 
 def _scored(
-    model: Model,
-    proposal: Proposal,
+    modules_of: Callable[[int], tuple[Model, Proposal]],
     plan: _Plan,
     horizon: int,
     exact: bool,
@@ -198,13 +232,26 @@ def _scored(
     key: Key,
 ) -> Iterator[Rolling]:
     """Yield the scored forecasts of each series of a batch."""
+    ids = [int(one) for one in plan.batch.series_id]
     if exact:
-        for series, wanted in zip(unstacked(plan.batch), plan.origins, strict=True):
-            yield exact_rolling(model, series, wanted, horizon, levels)
+        for series_id, series, wanted in zip(ids, unstacked(plan.batch), plan.origins, strict=True):
+            yield exact_rolling(modules_of(series_id)[0], series, wanted, horizon, levels)
         return
-    scored = _all(SMC(particles), model, proposal, plan.batch, jnp.asarray(plan.origins), horizon, draws, levels, key)
-    for index in range(len(plan.lengths)):
-        yield jax.tree.map(lambda array, index=index: np.asarray(array)[index], scored)
+    origins = jnp.asarray(plan.origins)
+    if _is_shared(modules_of, ids):
+        scored = _all(SMC(particles), *modules_of(ids[0]), plan.batch, origins, horizon, draws, levels, key)
+        for index in range(len(ids)):
+            yield jax.tree.map(lambda array, index=index: np.asarray(array)[index], scored)
+        return
+    for index, series_id in enumerate(ids):
+        one = jax.tree.map(lambda array, index=index: array[index : index + 1], (plan.batch, origins))
+        scored = _all(SMC(particles), *modules_of(series_id), *one, horizon, draws, levels, key)
+        yield jax.tree.map(lambda array: np.asarray(array)[0], scored)
+
+
+def _is_shared(modules_of: Callable[[int], tuple[Model, Proposal]], ids: list[int]) -> bool:
+    """Whether all series have the very same model."""
+    return all(modules_of(one)[0] is modules_of(ids[0])[0] for one in ids)
 
 
 @eqx.filter_jit

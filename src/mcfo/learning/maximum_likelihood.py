@@ -45,7 +45,7 @@ _PATIENCE = 3
 _SHORTEST = 1e-10
 _CURVED = 1e-2
 """The least cosine of a step and the change of the gradient along it."""
-_FLAT = 1e-3
+FLAT = 1e-3
 """Nats by which the likelihood may change along a parameter that is at its bound."""
 
 
@@ -180,7 +180,7 @@ def at_bounds(problem: Problem, point: np.ndarray, best: float, *, lanes: int) -
         moved = np.repeat(point[None], lanes, axis=0)
         moved[np.arange(len(indices)), indices] -= 5.0
         log_likelihoods = advance(problem, initial_search(problem, moved - origin), 1).log_likelihoods[0]
-        near = np.abs(log_likelihoods[: len(indices)] - best) < _FLAT
+        near = np.abs(log_likelihoods[: len(indices)] - best) < FLAT
         found += [names[index] for index, flat in zip(indices, near, strict=True) if flat]
     return found
 
@@ -191,28 +191,34 @@ def _memory() -> optax.GradientTransformation:
 
 @eqx.filter_jit
 def _rounds(problem: Problem, search: Search, count: Any) -> Any:
-    unravel, values = ravel_pytree(problem.learned)[1], problem.values
-
-    def value(point: Float[Array, " size"]) -> Any:
-        model = eqx.combine(unravel(point * problem.units), problem.rest)
-        total = sum(jnp.sum(jax.vmap(lambda one: exact.log_evidence(model, one))(batch)) for batch in problem.data)
-        if problem.priors is not None:
-            total = total + problem.priors.log_density(model)
-        return -total / values
-
-    def one_round(carry: Any) -> Any:
+    def body(carry: Any) -> Any:
         search, index, log_likelihoods, norms = carry
-        trial_values, gradients = jax.vmap(jax.value_and_grad(value))(search.trial)
-        search = _give_up(jax.vmap(_step, in_axes=(0, 0, 0, None))(search, trial_values, gradients, values), values)
-        norm = jnp.max(jnp.abs(search.gradient), axis=-1) * values
-        at = log_likelihoods.at[index].set(-search.value * values), norms.at[index].set(norm)
+        search = one_round(problem, search)
+        norm = jnp.max(jnp.abs(search.gradient), axis=-1) * problem.values
+        at = log_likelihoods.at[index].set(-search.value * problem.values), norms.at[index].set(norm)
         return search, index + 1, *at
 
     def goes_on(carry: Any) -> Any:
         return (carry[1] < count) & ~jnp.all(carry[0].done)
 
     empty = jnp.zeros((CHUNK, len(search.value)))
-    return jax.lax.while_loop(goes_on, one_round, (search, jnp.zeros((), jnp.int32), empty, empty))
+    return jax.lax.while_loop(goes_on, body, (search, jnp.zeros((), jnp.int32), empty, empty))
+
+
+def one_round(problem: Problem, search: Search) -> Search:
+    """Evaluate every lane at its trial point, and accept the step or shorten it."""
+    values = problem.values
+    trial_values, gradients = jax.vmap(jax.value_and_grad(lambda point: loss_at(problem, point)))(search.trial)
+    return _give_up(jax.vmap(_step, in_axes=(0, 0, 0, None))(search, trial_values, gradients, values), values)
+
+
+def loss_at(problem: Problem, point: Float[Array, " size"]) -> Any:
+    """Return minus the log-likelihood, with the log-density of the priors if there are any, for each observed value."""
+    model = eqx.combine(ravel_pytree(problem.learned)[1](point * problem.units), problem.rest)
+    total = sum(jnp.sum(jax.vmap(lambda one: exact.log_evidence(model, one))(batch)) for batch in problem.data)
+    if problem.priors is not None:
+        total = total + problem.priors.log_density(model)
+    return -total / problem.values
 
 
 def _step(search: Search, value: Array, gradient: Array, values: Array) -> Search:

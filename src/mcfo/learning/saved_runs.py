@@ -256,7 +256,7 @@ def load_run(
             f"The model in {folder} reads {inputs.size} inputs ({inputs.described()}), but these data have {given}. "
             "Read them with mcfo.read_for_run(folder, file)."
         )
-    start = _start(record, inputs, model, proposal, like, list(series_list or []))
+    start = start_of_run(record, inputs, model, proposal, like, list(series_list or []))
     for side, module in (("model", start.model), ("proposal", start.proposal)):
         different = differences(describe(module, values=False), nested(record.config, side, "fields"))
         if different:
@@ -284,7 +284,7 @@ def load_run(
     return SavedRun(record, saved)
 
 
-def _start(
+def start_of_run(
     record: RunRecord,
     inputs: Inputs,
     model: str | None,

@@ -230,6 +230,44 @@ def _numbers(tree: Any) -> list[Array]:
     return [leaf for leaf in jax.tree.leaves(tree) if eqx.is_inexact_array(leaf)]
 
 
+def apply_update(
+    optimizer: optax.GradientTransformation,
+    learned: Any,
+    state: Any,
+    average: Modules,
+    outcome: Outcome,
+    share: Scalar,
+) -> tuple[Any, Any, Modules, Sums]:
+    """Return parameters, the optimizer's state and the average after an update, unless it is not finite.
+
+    **Arguments:**
+
+    - `share`: that of the new parameters in the average.
+    """
+    gradients: Any = outcome.gradients
+    changes, new_state = optimizer.update(gradients, state, learned)
+    new = optax.apply_updates(learned, changes)
+    norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
+    # The optimizer's state is checked too: an infinite moment would set every later update to zero.
+    good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
+    learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
+    average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
+
+    def counted(value: Scalar) -> Scalar:
+        return jnp.where(good, value, 0.0)
+
+    sums = Sums(
+        updates=good.astype(outcome.loss.dtype),
+        loss=counted(outcome.loss),
+        log_evidence=counted(outcome.log_evidence),
+        steps=counted(outcome.steps),
+        ess=counted(outcome.ess),
+        norm_theta=counted(norms[0]),
+        norm_phi=counted(norms[1]),
+    )
+    return learned, state, average, sums
+
+
 def build_chunk(
     objective: Objective,
     optimizer: optax.GradientTransformation,
@@ -269,30 +307,9 @@ def build_chunk(
     def update(
         learned: Any, state: Any, average: Modules, outcome: Outcome, step: Int[Array, ""]
     ) -> tuple[Any, Any, Modules, Sums]:
-        gradients: Any = outcome.gradients
-        changes, new_state = optimizer.update(gradients, state, learned)
-        new = optax.apply_updates(learned, changes)
-        norms = optax.tree.norm(gradients.model), optax.tree.norm(gradients.proposal)
-        # The optimizer's state is checked too: an infinite moment would set every later update to zero.
-        good = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in _numbers((outcome, norms, new, new_state))]))
-        learned, state = jax.tree.map(lambda new, old: jnp.where(good, new, old), (new, new_state), (learned, state))
         since = jnp.max(jnp.where(restarts <= step, restarts, -1))
         share = 1.0 / jnp.where(since < 0, 1, step - since + 1)
-        average = jax.tree.map(lambda old, new: old + share.astype(old.dtype) * (new - old), average, learned)
-
-        def counted(value: Scalar) -> Scalar:
-            return jnp.where(good, value, 0.0)
-
-        sums = Sums(
-            updates=good.astype(outcome.loss.dtype),
-            loss=counted(outcome.loss),
-            log_evidence=counted(outcome.log_evidence),
-            steps=counted(outcome.steps),
-            ess=counted(outcome.ess),
-            norm_theta=counted(norms[0]),
-            norm_phi=counted(norms[1]),
-        )
-        return learned, state, average, sums
+        return apply_update(optimizer, learned, state, average, outcome, share)
 
     def chunk(
         state: State,

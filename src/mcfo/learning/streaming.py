@@ -10,52 +10,54 @@ saved one is bit-identical. With the same key the numbers are those of `SMC(part
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 from jaxtyping import Array, Bool, Float, Int
 
-from mcfo.data.npz import load_arrays, write_npz
 from mcfo.errors import InputError, PartlyMissingError
-from mcfo.gradients.draws import Taken
-from mcfo.gradients.replay import Replay
-from mcfo.gradients.rules import Lane
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels
-from mcfo.learning.parameters import Modules, fill, named_arrays, split
+from mcfo.learning.parameters import Modules, split
+from mcfo.learning.recent_steps import RecentSteps, StepRow
 from mcfo.learning.settings import Learning
+from mcfo.learning.stream_updates import StreamLanes, lagged_gradient, row_frame, step_gradient, updated
+from mcfo.learning.tangent_filter import TangentFilter
 from mcfo.models.base import Model
 from mcfo.proposals.base import Proposal
-from mcfo.series import Frame, Series
+from mcfo.series import Series
 from mcfo.smc.compatibility import check_arguments, check_fit
 from mcfo.smc.filter import SMC
 from mcfo.smc.noise import step_randomness
 from mcfo.smc.step import Outcome, take_step
-from mcfo.smc.step_scan import frame_at, frames
+from mcfo.smc.step_scan import frames
 from mcfo.smc.trace import Record
 from mcfo.smc.trace import State as FilterState
-from mcfo.types import Key, Scalar, is_known
+from mcfo.types import Ancestors, Key, Scalar, is_known
 
 
 class State(eqx.Module):
     """The state of a stream after a step: all that the next one needs besides the observation.
 
-    `time` counts the steps so far, `skipped` the updates that were skipped because they were not finite.
+    - `recent`: the last steps, where a rule looks back.
+    - `tangent`: the Kalman filter with its derivatives, where the score is exact.
+    - `time`: the number of steps so far.
+    - `skipped`: the number of updates that were skipped because they were not finite.
+    - `refused`: the number of observations that were taken as missing because they made the filter collapse.
     """
 
     modules: Modules
     filter: FilterState
+    recent: RecentSteps | None
+    tangent: TangentFilter | None
     time: Int[Array, ""]
     key: Key
     optimizer: Any
     skipped: Int[Array, ""]
+    refused: Int[Array, ""]
     sampler: SMC
     levels: tuple[float, ...] = eqx.field(static=True)
     learning: Learning | None = eqx.field(static=True)
@@ -75,12 +77,27 @@ class State(eqx.Module):
 
 
 class Output(eqx.Module):
-    """The output of one step: mean and quantiles of p(z_t | x_1:t), the effective sample size, log p(x_t | x_1:t-1)."""
+    """The output of one step: mean and quantiles of p(z_t | x_1:t), the effective sample size, log p(x_t | x_1:t-1).
+
+    `refused` is True where learning took the observation as missing, because the filter collapsed with it; then only
+    `log_predictive` is about the observation.
+    """
 
     mean: Float[Array, " latent"]
     quantiles: Float[Array, "levels latent"]
     ess: Scalar
     log_predictive: Scalar
+    refused: Bool[Array, ""]
+
+
+class _Attempt(NamedTuple):
+    """A step of the filter as it was tried: with the observation, or as if it had been missing."""
+
+    filter: FilterState
+    record: Record
+    stored: StepRow | None
+    ancestors: Ancestors | None
+    gradient: Any
 
 
 def init(
@@ -109,32 +126,51 @@ def init(
     example = None if inputs is None else jnp.ones(inputs)  # positive, since the first may be a time difference
     dimensions = _dimensions(model, example)
     _check_local(proposal, dimensions, example)
-    optimizer = None
+    optimizer, tangent, longest = None, None, 0
     if learning is not None:
-        series = _one_row(jnp.zeros(dimensions), jnp.ones(1, bool), example, jnp.zeros((), jnp.int32))
+        learning = learning.resolved(model, proposal)
+        series = _row(jnp.zeros(dimensions), jnp.ones(1, bool), example, jnp.zeros((), jnp.int32))
         learning.objective(sampler).check(model, proposal, series)
-        learned, _ = split(modules, learning.fixed)
+        learned, rest = split(modules, learning.fixed)
         if not jax.tree.leaves(learned):
             raise InputError("Nothing is left to learn: every parameter is fixed. Fix fewer of them.")
+        longest = StreamLanes.of(learning, sampler, modules).longest
+        if learning.exact and jax.tree.leaves(learned.model):
+            tangent = TangentFilter.start(learned.model, rest.model, series)
         optimizer = learning.transformation().init(learned)  # pyright: ignore[reportArgumentType]
 
-    def first_state(key: Key, apart: bool) -> FilterState:
+    def first_step(key: Key, apart: bool) -> tuple[FilterState, StepRow]:
         mask = jnp.ones(dimensions if apart else 1, bool)
-        frame = _frame(proposal, jnp.zeros(dimensions), mask, example, jnp.zeros((), jnp.int32))
+        row = _row(jnp.zeros(dimensions), mask, example, jnp.zeros((), jnp.int32))
+        frame = row_frame(proposal, row)
         fit = check_fit(model, proposal, frame)
-        return take_step(
-            sampler, model, proposal, None, frame, step_randomness(sampler, fit.initial, None, key, frame)
-        ).state
+        randomness = step_randomness(sampler, fit.initial, None, key, frame)
+        outcome = take_step(sampler, model, proposal, None, frame, randomness)
+        return outcome.state, StepRow.of(row, outcome.draw, outcome.state.memory, jnp.any(mask))
 
     try:
-        shapes, apart = eqx.filter_eval_shape(first_state, key, True), True
+        shapes, apart = eqx.filter_eval_shape(first_step, key, True), True
     except PartlyMissingError:
-        shapes, apart = eqx.filter_eval_shape(first_state, key, False), False
-    empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+        shapes, apart = eqx.filter_eval_shape(first_step, key, False), False
+    empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes[0])
+    recent = RecentSteps.empty(longest, shapes[1], sampler.particles) if longest else None
     zero = jnp.zeros((), jnp.int32)
-    plain = all(map(eqx.is_array, jax.tree.leaves((modules, sampler, optimizer))))
     return State(
-        modules, empty, zero, key, optimizer, zero, sampler, check_levels(levels), learning, dimensions, apart, plain
+        modules,
+        empty,
+        recent,
+        tangent,
+        zero,
+        key,
+        optimizer,
+        zero,
+        zero,
+        sampler,
+        check_levels(levels),
+        learning,
+        dimensions,
+        apart,
+        plain=all(map(eqx.is_array, jax.tree.leaves((modules, sampler, optimizer)))),
     )
 
 
@@ -167,88 +203,119 @@ def _read(state: State, x: Any) -> Any:
 def _advanced(state: State, values: Float[Array, " dimensions"], inputs: Any) -> tuple[State, Output]:
     observed = ~jnp.isnan(values)
     mask = observed if state.apart else jnp.all(observed)[None]
-    model, proposal, key = state.model, state.proposal, state.key
-    frame = _frame(proposal, values, mask, inputs, state.time)
-    fit = check_fit(model, proposal, frame)
-
-    def after(outcome: Outcome, first: bool) -> tuple[FilterState, Record, Any]:
-        gradients = _gradients(state, values, mask, inputs, outcome, first)
-        return outcome.state, outcome.record, gradients
-
-    def first_outcome() -> tuple[FilterState, Record, Any]:
-        randomness = step_randomness(state.sampler, fit.initial, None, key, frame)
-        return after(take_step(state.sampler, model, proposal, None, frame, randomness), True)
-
-    def next_outcome() -> tuple[FilterState, Record, Any]:
-        dtype = state.filter.log_weights.dtype
-        randomness = step_randomness(state.sampler, fit.step, dtype, key, frame)
-        return after(take_step(state.sampler, model, proposal, state.filter, frame, randomness), False)
-
-    filtered, record, gradients = jax.lax.cond(state.time == 0, first_outcome, next_outcome)
+    values = jnp.where(observed, values, 0.0)
+    if state.learning is None:
+        attempt, log_predictive, refused = _attempted(state, values, mask, inputs), None, jnp.zeros((), bool)
+    else:
+        attempt, log_predictive, refused = _unless_it_collapses(state, state.learning, values, mask, inputs)
     levels = jnp.asarray(state.levels, float)
-    latents = jax.vmap(model.latent_summary)(filtered.latents)
-    summary = Summary.of(latents, filtered.log_weights, levels)
-    output = Output(summary.mean, summary.quantiles, record.ess, record.log_evidence)
-    later = eqx.tree_at(lambda s: (s.filter, s.time), state, (filtered, state.time + 1))
+    latents = jax.vmap(state.model.latent_summary)(attempt.filter.latents)
+    summary = Summary.of(latents, attempt.filter.log_weights, levels)
+    record = attempt.record
+    log_predictive = record.log_evidence if log_predictive is None else log_predictive
+    output = Output(summary.mean, summary.quantiles, record.ess, log_predictive, refused)
+    later = state
     if state.learning is not None:
-        later = _learned(later, gradients, jnp.any(mask) & record.finite)
-    return later, output
+        row = _row(values, mask & ~refused, inputs, state.time)
+        later = _learned(state, state.learning, attempt, row)
+    counts = state.time + 1, state.refused + refused
+    return eqx.tree_at(lambda s: (s.filter, s.time, s.refused), later, (attempt.filter, *counts)), output
 
 
 _compiled = jax.jit(_advanced)
 _compiled_among_others = eqx.filter_jit(_advanced)
 
 
-def _gradients(state: State, values: Array, mask: Array, inputs: Any, outcome: Outcome, first: bool) -> Any:
-    """Return the gradient of minus the rules' terms of this step."""
-    if state.learning is None:
-        return None
-    objective = state.learning.objective(state.sampler)
-    lanes = (Lane(objective.theta.rule, True, False),)
-    if objective.phi is not None and not state.modules.follows and _has_numbers(state.proposal):
-        lanes = (*lanes, Lane(objective.phi.rule, False, True))
-    learned, rest = split(state.modules, state.learning.fixed)
-    remaining = jnp.ones((), jnp.int32)
+def _attempted(state: State, values: Array, mask: Array, inputs: Any) -> _Attempt:
+    """Take a step of the filter, with the gradient of the rules that look at this step alone."""
+    model, proposal, key, learning = state.model, state.proposal, state.key, state.learning
+    row = _row(values, mask, inputs, state.time)
+    frame = row_frame(proposal, row)
+    fit = check_fit(model, proposal, frame)
 
-    def surrogate(learned: Any) -> Scalar:
-        modules: Modules = eqx.combine(learned, rest)
-        taken = Taken(_frame(modules.proposal, values, mask, inputs, state.time), outcome.draw, remaining)
-        replays = [Replay(lane, modules.model, modules.proposal, state.key) for lane in lanes]
-        if first:
-            return -sum((replay.first(taken)[0] for replay in replays), start=jnp.zeros(()))
-        several = jax.tree.map(lambda array: array[None], taken)
-        return -sum((replay.rest(several, None)[0] for replay in replays), start=jnp.zeros(()))
+    def after(outcome: Outcome, first: bool) -> _Attempt:
+        if learning is None:
+            return _Attempt(outcome.state, outcome.record, None, None, None)
+        lanes = StreamLanes.of(learning, state.sampler, state.modules).present
+        gradient = step_gradient(lanes, state.modules, learning.fixed, row, outcome.draw, key=key, first=first)
+        if state.recent is None:
+            return _Attempt(outcome.state, outcome.record, None, None, gradient)
+        stored = StepRow.of(row, outcome.draw, state.filter.memory, jnp.any(mask))
+        return _Attempt(outcome.state, outcome.record, stored, outcome.draw.ancestors, gradient)
 
-    return jax.grad(surrogate)(learned)
+    def first_outcome() -> _Attempt:
+        randomness = step_randomness(state.sampler, fit.initial, None, key, frame)
+        return after(take_step(state.sampler, model, proposal, None, frame, randomness), True)
+
+    def next_outcome() -> _Attempt:
+        dtype = state.filter.log_weights.dtype
+        randomness = step_randomness(state.sampler, fit.step, dtype, key, frame)
+        return after(take_step(state.sampler, model, proposal, state.filter, frame, randomness), False)
+
+    return jax.lax.cond(state.time == 0, first_outcome, next_outcome)
 
 
-def _has_numbers(proposal: Proposal) -> bool:
-    return any(map(eqx.is_inexact_array, jax.tree.leaves(proposal)))
+def _unless_it_collapses(
+    state: State, learning: Learning, values: Array, mask: Array, inputs: Any
+) -> tuple[_Attempt, Scalar, Bool[Array, ""]]:
+    """Take a step; if the filter collapses with the observation, take it again as if it had been missing.
+
+    Return the last attempt, the log-density of the observation, and whether it was refused.
+    """
+    dimensions = jnp.sum(mask) if state.apart else state.dimensions
+    least = learning.refuse_below * dimensions
+
+    def attempt(mask: Array) -> _Attempt:
+        return _attempted(state, values, mask, inputs)
+
+    def body(carry: Any) -> Any:
+        _, refused, log_predictive, mask, _ = carry
+        latest = attempt(mask)
+        found = latest.record.log_evidence
+        collapsed = ~refused & jnp.any(mask) & ~(found > least)
+        # A loop, not a condition: the step is compiled once.
+        return collapsed, collapsed | refused, jnp.where(refused, log_predictive, found), mask & ~collapsed, latest
+
+    shapes = jax.eval_shape(attempt, mask)
+    empty = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    start = jnp.ones((), bool), jnp.zeros((), bool), jnp.zeros_like(empty.record.log_evidence), mask, empty
+    _, refused, log_predictive, _, last = jax.lax.while_loop(lambda carry: carry[0], body, start)
+    return last, log_predictive, refused
 
 
-def _learned(state: State, gradients: Any, wanted: Bool[Array, ""]) -> State:
-    """Return the state with updated parameters, if the update is finite."""
-    assert state.learning is not None
-    learned, rest = split(state.modules, state.learning.fixed)
-    changes, optimizer = state.learning.transformation().update(gradients, state.optimizer, learned)  # pyright: ignore[reportArgumentType]
-    new = optax.apply_updates(learned, changes)  # pyright: ignore[reportArgumentType]
-    numbers = [leaf for leaf in jax.tree.leaves((gradients, new, optimizer)) if eqx.is_inexact_array(leaf)]
-    finite = jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in numbers]))
-    accepted = jax.tree.map(
-        lambda new, old: jnp.where(wanted & finite, new, old), (new, optimizer), (learned, state.optimizer)
+def _learned(state: State, learning: Learning, attempt: _Attempt, row: Series) -> State:
+    """Return the state after an update by the present step, and by an earlier one where a rule has a lag."""
+    gradient, recent, tangent, modules = attempt.gradient, state.recent, state.tangent, state.modules
+    observed = jnp.any(row.mask())
+    if tangent is not None:
+        learned, rest = split(modules, learning.fixed)
+        tangent, score = tangent.step(learned.model, rest.model, row, state.time == 0)
+        gradient = eqx.tree_at(lambda g: g.model, gradient, jax.tree.map(jnp.negative, score))
+    if recent is not None:
+        assert attempt.stored is not None
+        assert attempt.ancestors is not None
+        recent = recent.push(state.time, attempt.stored, attempt.ancestors)
+        for lane, lag in StreamLanes.of(learning, state.sampler, modules).lagged:
+            weights = attempt.filter.log_weights
+            earlier = lagged_gradient(lane, lag, modules, learning.fixed, recent, weights, state.time, key=state.key)
+            gradient = jax.tree.map(jnp.add, gradient, earlier)
+        # A step without observations still shows what those before it were; after a gap longer than the lag there is
+        # only noise to learn from.
+        observed = recent.any_observed
+    wanted = observed & attempt.record.finite
+    modules, optimizer, skipped = updated(modules, state.optimizer, gradient, learning, wanted)
+    return eqx.tree_at(
+        lambda s: (s.modules, s.optimizer, s.recent, s.tangent, s.skipped),
+        state,
+        (modules, optimizer, recent, tangent, state.skipped + skipped),
+        is_leaf=lambda leaf: leaf is None,
     )
-    modules = eqx.combine(accepted[0], rest).current()
-    skipped = state.skipped + (wanted & ~finite)
-    return eqx.tree_at(lambda s: (s.modules, s.optimizer, s.skipped), state, (modules, accepted[1], skipped))
 
 
-def _one_row(values: Array, mask: Array, inputs: Any, time: Int[Array, ""]) -> Series:
+def _row(values: Array, mask: Array, inputs: Any, time: Int[Array, ""]) -> Series:
+    """Return a series of one step."""
     rows = None if inputs is None else inputs[None]
     return Series(values[None], mask[None], rows, None, jnp.zeros((), jnp.int32), time)
-
-
-def _frame(proposal: Proposal, values: Array, mask: Array, inputs: Any, time: Int[Array, ""]) -> Frame:
-    return frame_at(frames(proposal, _one_row(values, mask, inputs, time)), 0)
 
 
 def _dimensions(model: Model, inputs: Any) -> int:
@@ -269,66 +336,10 @@ def _check_local(proposal: Proposal, dimensions: int, inputs: Any) -> None:
     several = None if inputs is None else jnp.ones((3, len(inputs)))
     zero = jnp.zeros((), jnp.int32)
     whole = frames(proposal, Series(rows, jnp.ones((3, 1), bool), several, None, zero, zero)).context
-    alone = _frame(proposal, rows[1], jnp.ones(1, bool), inputs, zero).context
+    alone = row_frame(proposal, _row(rows[1], jnp.ones(1, bool), inputs, zero)).context
     same = jax.tree.map(lambda all_of_them, one: jnp.allclose(all_of_them[1], one, rtol=1e-3, atol=1e-5), whole, alone)
     if not all(bool(one) for one in jax.tree.leaves(same)):
         raise InputError(
             f"{type(proposal).__name__} reads other steps than its own, but a stream has none. Use Bootstrap(), "
             "or a proposal whose encode() reads each step alone."
         )
-
-
-def save(path: str | Path, state: State, *, about: Mapping[str, Any] | None = None) -> None:
-    """Write a state into an NPZ file, without pickles; the file is complete or absent.
-
-    **Arguments:**
-
-    - `about`: further facts that must be the same when it is restored, as data for JSON.
-    """
-    arrays = {name: np.asarray(array) for name, array in named_arrays(_storable(state)).items()}
-    write_npz(Path(path), {**arrays, "about": np.array(_about(state, about))})
-
-
-def restore(path: str | Path, like: State, *, about: Mapping[str, Any] | None = None) -> State:
-    """Restore a state that [`save`][] wrote, bit-identically.
-
-    **Arguments:**
-
-    - `like`: a state from [`init`][], with the same arguments as the saved one.
-    - `about`: the facts that were saved.
-    """
-    arrays = load_arrays(Path(path))
-    saved = _as_data(str(arrays.pop("about", "")))
-    wanted = json.loads(_about(like, about))
-    for name in wanted:
-        if saved.get(name) != wanted[name]:
-            raise InputError(
-                f"{path} holds the state of another stream: {name} was {saved.get(name)} and is {wanted[name]}. Give "
-                "the arguments of the saved stream, or another file."
-            )
-    restored = fill(_storable(like), arrays, source=str(path))
-    return eqx.tree_at(lambda s: s.key, restored, jax.random.wrap_key_data(restored.key))
-
-
-def _storable(state: State) -> State:
-    """Return the state with its key as numbers."""
-    return eqx.tree_at(lambda s: s.key, state, jax.random.key_data(state.key))
-
-
-def _about(state: State, about: Mapping[str, Any] | None) -> str:
-    learning = None if state.learning is None else asdict(state.learning)
-    own = {
-        "particles": state.sampler.particles,
-        "levels": list(state.levels),
-        "learning": learning,
-        "precision": str(state.filter.log_weights.dtype),
-    }
-    return json.dumps(own | dict(about or {}), sort_keys=True)
-
-
-def _as_data(text: str) -> dict[str, Any]:
-    try:
-        data = json.loads(text)
-    except ValueError:
-        data = {}
-    return data if isinstance(data, dict) else {}

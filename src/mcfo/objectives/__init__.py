@@ -1,4 +1,4 @@
-"""Objectives by name: each is an alias of a sampler and two gradient rules."""
+"""Objectives by name. Each is an alias of a sampler and two gradient rules."""
 
 from mcfo.gradients.rules import Accumulated as Accumulated
 from mcfo.gradients.rules import Backward as Backward

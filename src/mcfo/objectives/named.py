@@ -1,4 +1,4 @@
-"""Named objectives: each is an alias of a sampler and two rules."""
+"""Named objectives. Each is an alias of a sampler and two rules."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mcfo.smc.resampling import Always, Criterion, ESSBelow, Multinomial, Resamp
 
 RESAMPLING: Resampling = Systematic()
 CRITERION: Criterion = Always()
-"""The default of objectives: systematic resampling before every step, as in the papers."""
+"""The defaults of objectives: systematic resampling before every step, as in the papers."""
 
 
 def mcfo(
@@ -37,7 +37,7 @@ def mcfo(
     **Arguments:**
 
     - `particles`: K for theta; `proposal_particles` is K for phi, by default the same.
-    - `sweeps`: M of PIMH; None is SMC.
+    - `sweeps`: M of PIMH; None for SMC.
     - `theta`, `phi`: rules, by name or as objects: `phi="dreg"`, `theta="fisher"`.
     """
 
@@ -60,7 +60,10 @@ def elbo(particles: int = 1, *, backward: Backward | None = None) -> Objective:
 
 
 def iwae(particles: int, *, proposal_particles: int | None = None, backward: Backward | None = None) -> Objective:
-    """log-mean-exp over K independent paths. Unbiased for its bound; loose for long series. Burda et al. (2016)."""
+    """The log-mean-exp bound over K independent paths, with an unbiased gradient. It is loose for long series.
+
+    Burda et al. (2016).
+    """
     return _pair(sis, (Pathwise(), Pathwise()), particles, proposal_particles, "iwae", backward)
 
 
@@ -84,8 +87,9 @@ def fivo(
     criterion: Criterion | None = None,
     backward: Backward | None = None,
 ) -> Objective:
-    """[`aesmc`][] that resamples when the effective sample size is low; or `full`, with the score of the ancestors,
-    which is unbiased and resamples multinomially at every step. Maddison et al. (2017).
+    """[`aesmc`][] with resampling when the effective sample size is low. Maddison et al. (2017).
+
+    With `full` it adds the score of the ancestors and is unbiased; it then resamples multinomially at every step.
 
     **Arguments:**
 
@@ -106,7 +110,7 @@ def vsmc(
     criterion: Criterion = CRITERION,
     backward: Backward | None = None,
 ) -> Objective:
-    """[`aesmc`][] with multinomial resampling; or `full`, with the score of the ancestors. Naesseth et al. (2018)."""
+    """[`aesmc`][] with multinomial resampling; `full` adds the score of the ancestors. Naesseth et al. (2018)."""
     rule = ResamplingScore(baseline) if full else Pathwise()
     return _both(SMC(particles, resampling, criterion), rule, "vsmc", backward)
 
@@ -177,7 +181,7 @@ def by_name(name: str, **options: Any) -> Objective:
 
 
 def needs_particles(name: str) -> bool:
-    """Whether the objective of this name has no number of particles of its own."""
+    """Return whether the objective of this name needs a number of particles, because it has no default."""
     return inspect.signature(OBJECTIVES[name]).parameters["particles"].default is inspect.Parameter.empty
 
 
@@ -189,7 +193,7 @@ def _pair(
     name: str,
     backward: Backward | None,
 ) -> Objective:
-    """The rules of theta and of phi, each with its own number of particles."""
+    """Combine the rules of theta and of phi, each with its own number of particles."""
     counts = particles, particles if proposal_particles is None else proposal_particles
     theta, phi = (Estimator(sampler(count), rule) for count, rule in zip(counts, rules, strict=True))
     return Objective(theta, phi, name=name, backward=backward)

@@ -1,4 +1,4 @@
-"""What an objective is: a sampler and a gradient rule for theta, a sampler and a rule for phi.
+"""Objectives: a sampler and a gradient rule for theta, and a sampler and a rule for phi.
 
 Objective(theta=Estimator(SMC(1000), FilterScore()), phi=Estimator(SMC(10), DReG()))
 """
@@ -43,7 +43,7 @@ _PHI_TAG = 0x70686900
 
 
 class Estimator(eqx.Module):
-    """How one side learns: the sampler that draws particles, and the rule that is differentiated."""
+    """The estimator of one side's gradient: a sampler, which draws particles, and a rule, which is differentiated."""
 
     sampler: Sampler
     rule: Rule
@@ -64,11 +64,11 @@ class Objective(eqx.Module):
 
     **Arguments:**
 
-    - `theta`: how the model learns. The value is the bound of its sampler.
-    - `phi`: how the proposal learns; None if it does not.
+    - `theta`: the estimator for the model. The objective's value is the bound of its sampler.
+    - `phi`: the estimator for the proposal; None if the proposal does not learn.
     - `prior_proposal`: whether the proposal must be the model's own prior, `Bootstrap()`.
-    - `backward`: how the rules' surrogates are differentiated, [`Accumulated`][] or [`Reverse`][]; None chooses by the
-      size of the problem.
+    - `backward`: the way to differentiate the rules' surrogates, [`Accumulated`][] or [`Reverse`][]; None chooses by
+      the size of the problem.
 
     Equal samplers share one run, and equal rules one surrogate; otherwise there are two runs, each with the other side
     frozen.
@@ -198,7 +198,7 @@ def _without_draws(objective: Objective, side: str) -> str:
 
 
 def _check_backward(backward: Backward | None, rule: Rule, model: Model) -> None:
-    """Refuses a way back that is wrong for a rule."""
+    """Refuse a `backward` that is wrong for a rule."""
     if isinstance(backward, Accumulated) and not is_local(rule, model):
         raise ValueError(
             f"Accumulated() adds up gradients that stay within a step, but those of {type(rule).__name__} with "
@@ -225,7 +225,7 @@ def _check_side(rule: Rule, side: Side) -> None:
 
 
 def _same(first: Any, second: Any) -> bool:
-    """Whether two modules are equal; where arrays are being traced, whether they are the same arrays."""
+    """Return whether two modules are equal; for arrays that are being traced, whether they are the same objects."""
     if jax.tree.structure(first) != jax.tree.structure(second):
         return False
     return all(
@@ -261,7 +261,7 @@ def _loss(objective: Objective, model: Model, proposal: Proposal, batch: Series,
 
 
 def _are_one(objective: Objective) -> bool:
-    """Whether phi's surrogate gives theta's gradient too. It does not with PIMH, where phi redraws accepted latents."""
+    """Return whether phi's surrogate gives theta's gradient too. With PIMH, phi redraws latents, so it does not."""
     theta, phi = objective.theta, objective.phi
     is_one_step = phi is not None and type(phi.rule) in ONE_STEP and isinstance(phi.sampler, SMC)
     return is_one_step and type(theta.rule) is FilterScore and theta.rule.draws is None

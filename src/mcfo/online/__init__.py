@@ -6,9 +6,9 @@ for x in stream:
 """
 
 from mcfo.learning.settings import Learning as Learning
+from mcfo.learning.stream_files import restore as restore
+from mcfo.learning.stream_files import save as save
 from mcfo.learning.streaming import Output as Output
 from mcfo.learning.streaming import State as State
 from mcfo.learning.streaming import init as init
-from mcfo.learning.streaming import restore as restore
-from mcfo.learning.streaming import save as save
 from mcfo.learning.streaming import step as step

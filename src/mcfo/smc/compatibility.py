@@ -1,7 +1,6 @@
-"""Whether a model, a proposal and a series fit together: asked once, before anything runs.
+"""Checks that a model, a proposal and a series fit together, once and before anything runs.
 
-Everything here is about shapes, types and supports, so it is settled while the program is traced and costs nothing
-when it runs.
+All checks are about shapes, types and supports, so they run while the program is traced and cost nothing afterwards.
 """
 
 import math
@@ -22,8 +21,10 @@ from mcfo.types import Distribution
 
 
 class Fit(NamedTuple):
-    """The noise that the proposal needs at the first step and at the others, and which of its methods returned a
-    distribution that cannot be reparameterized, if one did."""
+    """The shapes of the noise that a proposal needs at the first step and at the others.
+
+    `rigid` says which of its methods returned a distribution that cannot be reparameterized; None if none did.
+    """
 
     initial: NoiseShape | None
     step: NoiseShape | None
@@ -31,24 +32,24 @@ class Fit(NamedTuple):
 
 
 def whole_number(value: Any) -> Any:
-    """A Python integer for anything that is one (numpy's too); other values as they are, to be refused."""
+    """Convert any integer, such as numpy's, to a Python int; return other values unchanged, for a check to refuse."""
     return operator.index(value) if hasattr(value, "__index__") and not isinstance(value, bool) else value
 
 
 def is_positive(value: Any) -> bool:
-    """Whether a value is a whole number, at least one."""
+    """Return whether a value is a whole number, at least one."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
 
 
 def check_instance(value: Any, wanted: type, name: str, remedy: str) -> None:
-    """Refuses an object of another kind, and a class where an instance is wanted."""
+    """Refuse an object of another type, and a class where an instance is wanted."""
     if not isinstance(value, wanted):
         came = f"the class {value.__name__}" if isinstance(value, type) else f"{type(value).__name__} {value!r}"
         raise TypeError(f"{name} must be a {wanted.__name__}, but got {came}. {remedy}.")
 
 
 def check_arguments(model: Any, proposal: Any, key: Any) -> None:
-    """Refuses what is no model, no proposal or no key."""
+    """Refuse arguments that are not a model, a proposal and a key."""
     check_instance(model, Model, "model", "The order is (model, proposal, series, key=key)")
     check_instance(proposal, Proposal, "proposal", "The order is (model, proposal, series, key=key)")
     is_key = hasattr(key, "dtype") and jnp.issubdtype(key.dtype, jax.dtypes.prng_key)
@@ -59,14 +60,14 @@ def check_arguments(model: Any, proposal: Any, key: Any) -> None:
 
 
 def check_frame(frame: Any) -> None:
-    """Refuses anything but one step."""
+    """Refuse anything but the frame of one step."""
     check_instance(frame, Frame, "frame", "Build one with mcfo.smc.frame(...), or take one out of mcfo.smc.frames(...)")
     if frame.time.ndim:
         raise ValueError("These are all the steps of a series, but one is wanted: frame_at(frames(...), 0).")
 
 
 def check_series(series: Any) -> None:
-    """Refuses what is no series, and a batch where one series is wanted."""
+    """Refuse anything but one series, a batch included."""
     check_instance(series, Series, "series", "Read the values with Series.from_values(values)")
     if series.observations.ndim != 2:
         raise ValueError(
@@ -76,7 +77,7 @@ def check_series(series: Any) -> None:
 
 
 def check_fit(model: Model, proposal: Proposal, frame: Frame) -> Fit:
-    """Refuses a model, proposal and observation that do not fit together, and says what noise the proposal wants."""
+    """Refuse a model, proposal and observation that do not fit together; return the noise that the proposal needs."""
     fits = []
 
     def probe(model: Model, proposal: Proposal, frame: Frame, key: Any):
@@ -128,13 +129,13 @@ def _name(distribution: Any) -> str:
 
 
 def _check_pair(prior: Any, law: Any, model_method: str, proposal_method: str, key: Any) -> Any:
-    """Refuses a proposal whose draws the prior cannot have made, or the other way round; returns a draw."""
+    """Refuse a proposal and a prior of different event shapes or supports; return a draw."""
     wanted = _check_scalar_density(prior, f"The model's {model_method}()", key)
     latent = wanted if law is prior else _check_scalar_density(law, f"The proposal's {proposal_method}()", key)
     if latent.shape != wanted.shape:
         raise ValueError(
             f"The proposal's {proposal_method}() draws latents of shape {latent.shape}, but the model's "
-            f"{model_method}() has event shape {wanted.shape}. Make the proposal for a latent of shape {wanted.shape}."
+            f"{model_method}() has event shape {wanted.shape}. Build the proposal for a latent of shape {wanted.shape}."
         )
     _check_support(prior, law, model_method, proposal_method)
     return latent
@@ -163,10 +164,10 @@ def _check_scalar_density(distribution: Any, source: str, key: Any) -> Any:
 
 
 def _check_support(prior: Any, law: Any, model_method: str, proposal_method: str) -> None:
-    """Refuses a proposal whose support is known to be another set than the prior's.
+    """Refuse a proposal whose support is known to differ from the prior's.
 
-    A proposal that reaches further is right where the prior's support has bounds of its own, since its density is then
-    zero beyond them; for fixed supports, such as the positive numbers, it would be NaN.
+    A proposal with a wider support is right if the bounds of the prior's support are its parameters, because the
+    prior's density is then zero beyond them; for fixed supports, such as the positive numbers, it would be NaN.
     """
     wanted, given = (_Support.of(getattr(distribution, "support", None)) for distribution in (prior, law))
     if law is prior or wanted is None or given is None:
@@ -190,7 +191,7 @@ class _Support(NamedTuple):
 
     @classmethod
     def of(cls, support: Any) -> "_Support | None":
-        """What is known of a support before anything runs; None if too little is."""
+        """Return what is known of a support before anything runs; None if too little is known."""
         while isinstance(support, constraints.independent):
             support = support.base_constraint
         if support is None:

@@ -1,4 +1,4 @@
-"""How a run went, in a sentence."""
+"""A one-sentence summary of a run, and its likely trouble."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _FEW = 0.02
 
 
 def describe(trace: Any) -> str:
-    """One sentence: healthy, degenerate or collapsed, at which step, and the likely cause with its remedy.
+    """Return one sentence: healthy, degenerate or collapsed, at which step, and the likely cause with its remedy.
 
-    Steps are counted from 1. For a batch (a trace with one more axis in front) the first series in trouble is
-    described.
+    Steps are counted from 1. For a batch (a trace with one more axis in front), the sentence describes the first series
+    in trouble.
     """
     if not isinstance(trace, Trace):
         raise TypeError(f"describe() reads a Trace, but got {type(trace).__name__}. For a PIMH chain use chain.trace.")
@@ -38,14 +38,14 @@ def describe(trace: Any) -> str:
 
 
 def require_finite(trace: Trace) -> Trace:
-    """The trace itself if its evidence is finite; otherwise an error with the sentence of `describe`."""
+    """Return the trace if its evidence is finite; otherwise raise an error with the sentence of `describe`."""
     if not np.isfinite(np.asarray(trace.log_evidence)).all():
         raise FloatingPointError(describe(trace))
     return trace
 
 
 class _Run(NamedTuple):
-    """What is known of one series, on the host and without padding."""
+    """The record of one series as numpy arrays, without padding."""
 
     record: Record
     particles: int
@@ -125,7 +125,7 @@ def _why_degenerate(record: Record, step: int) -> str:
 
 
 def _first_trouble(run: _Run) -> int | None:
-    """The first step whose evidence is not finite; else the worst one, if it is degenerate."""
+    """Return the first step whose evidence is not finite; otherwise the step of lowest ESS if it is degenerate."""
     record, particles, _ = run
     if not len(record.ess):
         return None

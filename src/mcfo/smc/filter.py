@@ -27,19 +27,19 @@ from mcfo.types import Key
 class SMC(eqx.Module):
     """Sequential Monte Carlo with K particles (Algorithm 1 of the paper; Doucet and Johansen, 2009).
 
-    At each step the histories are resampled by the last weights if the criterion asks for it, each particle draws
+    At each step the histories are resampled by the last weights if the criterion is met. Then each particle draws
     z_t ~ q(z_t | h_t-1, x_t), and its weight is multiplied by
 
         w_t = p(z_t | h_t-1) p(x_t | z_t, h_t-1) / q(z_t | h_t-1, x_t).
 
-    The weights are carried where nothing was resampled, so exp(`log_evidence`) is unbiased for p(x_1:T) with every
-    scheme and every criterion. Particles carry their memory with them, so histories are true ancestral paths.
+    If nothing is resampled, the weights are carried over, so exp(`log_evidence`) is unbiased for p(x_1:T) with every
+    scheme and every criterion. Memories are resampled with their particles, so histories are true ancestral paths.
 
     **Arguments:**
 
     - `particles`: K.
     - `resampling`: how ancestors are drawn; systematic by default.
-    - `criterion`: when; by default if the effective sample size falls below half of K.
+    - `criterion`: when to resample; by default when the effective sample size falls below half of K.
     """
 
     particles: int = eqx.field(static=True, converter=whole_number)
@@ -55,36 +55,36 @@ class SMC(eqx.Module):
         check_instance(self.criterion, Criterion, "criterion", "Use criterion=ESSBelow(0.5), say")
 
     def __call__(self, model: Model, proposal: Proposal, series: Series, *, key: Key, history: bool = False) -> Trace:
-        """Runs over a whole series.
+        """Run the filter over a whole series.
 
         **Arguments:**
 
-        - `history`: keep every particle of every step (memory grows with the length); needed for smoothing.
+        - `history`: whether to save every particle of every step, for smoothing; memory then grows with the length.
         """
         check_arguments(model, proposal, key)
         check_series(series)
         return _run(self, model, proposal, series, key, history)
 
     def init(self, model: Model, proposal: Proposal, frame: Frame, *, key: Key) -> tuple[State, Record]:
-        """The first step. `key` is the run's: each step derives its own from it and the frame's series_id and time."""
+        """Take the first step. `key` is the run's; each step derives its own from it, the series_id and the time."""
         check_arguments(model, proposal, key)
         check_frame(frame)
         return _one_step(self, model, proposal, None, frame, key)
 
     def step(self, model: Model, proposal: Proposal, state: State, frame: Frame, *, key: Key) -> tuple[State, Record]:
-        """One more step."""
+        """Take one more step, with the same `key` as the first."""
         check_arguments(model, proposal, key)
         check_frame(frame)
         if len(state.log_weights) != self.particles:
             raise ValueError(
-                f"The state has {len(state.log_weights)} particles, but this sampler has {self.particles}. Go on with "
-                "the sampler that made the state."
+                f"The state has {len(state.log_weights)} particles, but this sampler has {self.particles}. Continue "
+                "with the sampler that returned the state."
             )
         return _one_step(self, model, proposal, state, frame, key)
 
 
 def sis(particles: int) -> SMC:
-    """Sequential importance sampling: a filter that never resamples."""
+    """Return sequential importance sampling: a filter that never resamples."""
     return SMC(particles, criterion=Never())
 
 

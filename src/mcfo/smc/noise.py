@@ -1,16 +1,22 @@
-"""Random numbers of a filter: for each step of each series, those of resampling, noise and imputation.
+"""Random numbers of a filter for resampling, noise and imputation, for each step of each series.
 
-Numbers belong to (series, step), so that padding, windows and the order of a batch change no draw. Those of several
-steps are drawn together: many small draws cost more than one large one.
+The numbers depend on (series, step) alone, so padding, windows and the order of a batch change no draw. Those of
+several steps are drawn together, because many small draws cost more than one large draw.
 
-The bits are those of `jax.random`. JAX runs the rounds of threefry in a loop on a CPU; here they are written out, which
-three headline rows of `make bench ARGS=quick` need. CPU time of a step with stock `jax.random` in the same blocks, and
-with this file (jaxlib 0.10): learning, K = 10, 0.82 and 0.59 ms; K = 100, 1.82 and 1.53 ms; K = 1000, 16.6 and 12.4 ms,
-where stock numbers would miss the target of 5 times PyTorch; a filter of 1000 steps with 100 particles, 5.3 and 3.0 ms.
+The bits are those of `jax.random`. On a CPU, JAX runs the rounds of threefry in a loop; this module unrolls them, which
+three headline rows of `make bench ARGS=quick` need. CPU time in ms, with stock `jax.random` in the same blocks and with
+this module (jaxlib 0.10):
 
-LLVM takes exponential time to compile a written-out hash that is fused with a reduction over a few numbers (it looks
-for a cyclic redundancy check; jaxlib 0.10). Here that cannot happen: hashes are computed in loops that do nothing else
-(`map_in_rounds`), and XLA does not fuse across a loop.
+| | stock | here | |
+|---|---|---|---|
+| learning step, K = 10 | 0.82 | 0.59 | |
+| learning step, K = 100 | 1.82 | 1.53 | |
+| learning step, K = 1000 | 16.6 | 12.4 | with stock numbers it misses the target of 5 times PyTorch |
+| filter of 1000 steps, K = 100 | 5.3 | 3.0 | |
+
+LLVM takes exponential time to compile an unrolled hash that is fused with a reduction over a few numbers (it searches
+for a cyclic redundancy check; jaxlib 0.10). That cannot happen here, because hashes are computed in loops that do
+nothing else (`map_in_rounds`), and XLA does not fuse across a loop.
 """
 
 from __future__ import annotations
@@ -31,7 +37,7 @@ from mcfo.series import Frame
 from mcfo.types import Distribution, Key
 
 _ROUNDS = range(2, 9)
-"""Iterations of the loop in `map_in_rounds`, the fewest first. A single one would be no loop."""
+"""Numbers of iterations of the loop in `map_in_rounds`, the fewest first. XLA removes a loop of one iteration."""
 
 _STOCK = "threefry2x32"
 _ROTATIONS = ((13, 15, 26, 6), (17, 29, 16, 24))
@@ -62,11 +68,11 @@ class Keys(eqx.Module):
 
 
 class Randomness(eqx.Module):
-    """What is random in a step, or in several with the time axis first.
+    """The random numbers of a step, or of several with the time axis first.
 
-    - `resampling`: what the scheme draws, `Resampling.numbers`; None at the first step.
-    - `noise`: of all particles, `draw_noise`.
-    - `imputation`: a key for what is missing in x_t.
+    - `resampling`: the numbers of the scheme, `Resampling.numbers`; None at the first step.
+    - `noise`: the noise of all particles, `draw_noise`.
+    - `imputation`: a key for the missing values of x_t.
     """
 
     resampling: Any
@@ -75,13 +81,13 @@ class Randomness(eqx.Module):
 
 
 def step_key(key: Key, frame: Frame) -> Key:
-    """The key of one step of one series."""
-    # Two folds, not one of a sum: no two steps share a key, however long the series are.
+    """Return the key of one step of one series."""
+    # Two folds, not one fold of a sum, so that no two steps share a key, however long the series are.
     return jax.random.fold_in(jax.random.fold_in(typed(key), frame.series_id), frame.time)
 
 
 def step_keys(key: Key, series_ids: Int[Array, "steps ..."], times: Int[Array, "steps ..."]) -> Keys:
-    """The keys of several steps, split from `step_key`, of one series or of a batch; the time axis comes first."""
+    """Return the keys of several steps, split from `step_key`, of a series or a batch; the time axis comes first."""
 
     def of_step(step: Any) -> Keys:
         series_id, time = step
@@ -98,12 +104,12 @@ class NoiseShape(NamedTuple):
 
     @property
     def size(self) -> int:
-        """How many numbers one particle needs."""
+        """The number of random numbers that one particle needs."""
         return math.prod(self.shape)
 
 
 def noise_shape(distribution: Distribution) -> NoiseShape | None:
-    """The noise that `from_noise` wants for this distribution; None if it wants a key of its own."""
+    """Return the shape of the noise that `from_noise` needs for this distribution; None if it needs a key instead."""
     base: Any = _gaussian_base(distribution)
     if base is None:
         return None
@@ -114,10 +120,10 @@ def noise_shape(distribution: Distribution) -> NoiseShape | None:
 
 
 def draw_noise(noise: NoiseShape | None, particles: int, keys: KeyArray[Array, "steps ..."]) -> Shaped[Array, "..."]:
-    """Noise for all particles of several steps, of one series or of a batch, from the keys of the steps.
+    """Return noise for all particles of several steps, of one series or of a batch, from the keys of the steps.
 
-    One draw a step where the distribution is Gaussian, otherwise a key for each particle: that costs a hash for each
-    before the first number is drawn.
+    For a Gaussian distribution each step needs one draw. Other distributions need a key for each particle, which costs
+    a hash for each before the first number is drawn.
     """
 
     def of_steps(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -126,7 +132,7 @@ def draw_noise(noise: NoiseShape | None, particles: int, keys: KeyArray[Array, "
     if noise is None:
         return map_in_rounds(of_steps(lambda key: _split(key, particles)), keys)
     shape = (particles, *noise.shape)
-    # Two loops: where one hashes and also computes normal numbers, XLA:CPU takes twice as long (jaxlib 0.10).
+    # Two loops, because XLA:CPU takes twice as long for one loop that hashes and computes normal numbers (jaxlib 0.10).
     words = map_in_rounds(of_steps(lambda key: _words(key, shape, noise.dtype)), keys)
     return map_in_rounds(lambda words: normal_from_words(words, noise.dtype), words)
 
@@ -139,16 +145,16 @@ def draw_randomness(
     series_ids: Int[Array, "steps ..."],
     times: Int[Array, "steps ..."],
 ) -> Randomness:
-    """What is random in several steps of a filter, of one series or of a batch; the time axis comes first.
+    """Return the random numbers of several steps of a filter, of a series or a batch; the time axis comes first.
 
     **Arguments:**
 
-    - `noise`: what noise the proposal wants.
-    - `dtype`: of the weights before these steps; None for the first step, before which nothing is resampled.
+    - `noise`: the shape of the noise that the proposal needs.
+    - `dtype`: the type of the weights before these steps; None for the first step, before which nothing is resampled.
     """
     keys, numbers = step_keys(key, series_ids, times), None
     if dtype is not None:
-        # No scheme needs the weights to draw its numbers, so that they need not be drawn inside of the filter's loop.
+        # No scheme needs the weights to draw its numbers, so they are drawn outside of the filter's loop.
         def of_step(key: Key) -> Any:
             return sampler.resampling.numbers(sampler.particles, dtype, key=key)
 
@@ -157,13 +163,13 @@ def draw_randomness(
 
 
 def step_randomness(sampler: Any, noise: NoiseShape | None, dtype: Any, key: Key, frame: Frame) -> Randomness:
-    """What is random in one step of one series."""
+    """Return the random numbers of one step of one series."""
     rows = frame.series_id[None], frame.time[None]
     return jax.tree.map(lambda array: array[0], draw_randomness(sampler, noise, dtype, key, *rows))
 
 
 def from_noise(distribution: Distribution, noise: Shaped[Array, "..."]) -> Array:
-    """One draw, g(noise): differentiable in the parameters of a Gaussian."""
+    """Return one draw, g(noise); for a Gaussian it is differentiable in the parameters."""
     base = _gaussian_base(distribution)
     if base is None:
         return distribution.sample(noise)
@@ -173,12 +179,12 @@ def from_noise(distribution: Distribution, noise: Shaped[Array, "..."]) -> Array
 
 
 def is_reparameterized(distribution: Any) -> bool:
-    """Whether draws are differentiable functions of the parameters: `has_rsample`, as in numpyro and PyTorch."""
+    """Return whether draws are differentiable in the parameters: `has_rsample`, as in numpyro and PyTorch."""
     return _gaussian_base(distribution) is not None or bool(getattr(distribution, "has_rsample", False))
 
 
 def _gaussian_base(distribution: Any) -> Any:
-    """The Gaussian whose standard noise gives a draw of the distribution; None if there is none."""
+    """Return the Gaussian whose standard noise gives a draw of the distribution; None if there is none."""
     if type(distribution) is dist.Independent:
         return distribution.base_dist if type(distribution.base_dist) is dist.Normal else None
     return distribution if type(distribution) in (dist.Normal, dist.MultivariateNormal) else None
@@ -187,12 +193,12 @@ def _gaussian_base(distribution: Any) -> Any:
 def map_in_rounds(function: Callable[[Any], Any], rows: Any) -> Any:
     """`jax.vmap(function)(rows)`, computed in a loop of a few iterations.
 
-    XLA:CPU computes what a loop returns once. Without the loop it fuses the hash into every consumer and computes it
-    again in each, together with the hashes of the keys it was drawn with (jaxlib 0.10).
+    XLA:CPU computes the result of a loop once. Without the loop it fuses the hash into every consumer and computes it
+    again in each, together with the hashes of its keys (jaxlib 0.10).
     """
     count = len(jax.tree.leaves(rows)[0])
     rounds = next((rounds for rounds in _ROUNDS if count % rounds == 0), None)
-    if rounds is None:  # an odd number of rows: the last one is computed twice
+    if rounds is None:  # pad to an even number: the last row is computed twice
         indices = jnp.minimum(jnp.arange(-(-count // 2) * 2), count - 1)
         results = map_in_rounds(function, jax.tree.map(lambda array: array[indices], rows))
         return jax.tree.map(lambda array: array[:count], results)
@@ -202,26 +208,26 @@ def map_in_rounds(function: Callable[[Any], Any], rows: Any) -> Any:
 
 
 def uniform(key: Key, shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
-    """`jax.random.uniform`, bit-identical; to be called inside of `map_in_rounds`."""
+    """Draw bit-identical numbers to `jax.random.uniform`. Call it inside `map_in_rounds`."""
     return _fractions(_words(key, shape, dtype), dtype)
 
 
 def exponential(key: Key, shape: tuple[int, ...], dtype: Any) -> Float[Array, "..."]:
-    """`jax.random.exponential`, bit-identical; to be called inside of `map_in_rounds`."""
+    """Draw bit-identical numbers to `jax.random.exponential`. Call it inside `map_in_rounds`."""
     return -jnp.log1p(-uniform(key, shape, dtype))
 
 
 def normal_from_words(words: UInt[Array, "..."], dtype: Any) -> Float[Array, "..."]:
-    """The numbers of `jax.random.normal` from random bits, up to rounding."""
+    """Return the numbers of `jax.random.normal` from random bits, up to rounding."""
     one = np.ones((), dtype)
-    # Not -1 itself, where the inverse of the error function is infinite.
+    # The smallest value above -1, where the inverse of the error function is infinite.
     lowest = np.nextafter(-one, 0 * one)
     signed = jnp.maximum(lowest, _fractions(words, dtype) * (one - lowest) + lowest)
     return np.sqrt(2).astype(dtype) * _erf_inv(signed)
 
 
 def _fractions(words: UInt[Array, "..."], dtype: Any) -> Float[Array, "..."]:
-    """Numbers in [0, 1). The bits are those behind the point of a number between one and two."""
+    """Return numbers in [0, 1). The bits become the mantissa of a number between one and two, less one."""
     kind, one = jnp.finfo(dtype), np.ones((), dtype)
     exponent = one.view(f"uint{kind.bits}")
     fraction = (words >> (8 * words.dtype.itemsize - kind.nmant)).astype(exponent.dtype)
@@ -229,8 +235,10 @@ def _fractions(words: UInt[Array, "..."], dtype: Any) -> Float[Array, "..."]:
 
 
 def _erf_inv(x: Float[Array, "..."]) -> Float[Array, "..."]:
-    """`jax.lax.erf_inv`; of float32 by the same polynomials (Giles, 2012), but without `log1p`, which takes most of the
-    time and adds nothing: 1 - x is exact where it is small, and near one its rounding changes little.
+    """`jax.lax.erf_inv`, for float32 with the same polynomials (Giles, 2012), but without `log1p`.
+
+    `log1p` takes most of the time and adds no accuracy: 1 - x is exact where it is small, and near one its rounding
+    changes little.
     """
     if x.dtype != jnp.float32:
         return jax.lax.erf_inv(x)
@@ -244,7 +252,7 @@ def _erf_inv(x: Float[Array, "..."]) -> Float[Array, "..."]:
 
 
 def _words(key: Key, shape: tuple[int, ...], dtype: Any) -> UInt[Array, "..."]:
-    """The random bits of which `jax.random` makes numbers of this type, one word a number."""
+    """Return the random bits from which `jax.random` computes numbers of this type, one word for each number."""
     kind = jnp.finfo(dtype)
     if kind.bits < 32 or not _is_stock(key):
         # JAX draws fewer bits for numbers of half precision. No benchmark needs these to be fast.
@@ -269,7 +277,7 @@ def _split(key: Key, count: int) -> KeyArray[Array, " count"]:
 
 
 def typed(key: Key) -> Key:
-    """The same key; one of JAX's old kind, an array of two words, as a key of the new."""
+    """Return the key as a typed key; JAX's old keys are arrays of two words."""
     return key if jnp.issubdtype(key.dtype, jax.dtypes.prng_key) else jax.random.wrap_key_data(key)
 
 
@@ -278,15 +286,15 @@ def _as_key(words: tuple[Word, Word]) -> KeyArray[Array, "..."]:
 
 
 def _is_stock(key: Key) -> bool:
-    """Whether the key is one of JAX's own generator, in its present order of counting."""
+    """Return whether the key is of JAX's own generator, with the counters in its present order."""
     partitionable = jax.config.jax_threefry_partitionable  # pyright: ignore[reportAttributeAccessIssue]
     return str(jax.random.key_impl(key)) == _STOCK and partitionable
 
 
 @jax.jit  # traced once for each shape
 def _threefry(key: UInt32[Array, "2"], counters: Word) -> tuple[Word, Word]:
-    """Two words of hash for each counter (Salmon et al., 2011: Threefry-2x32, 20 rounds)."""
-    # A Python loop: written out, the rounds become one pass of the compiler over each counter.
+    """Return two words of hash for each counter (Salmon et al., 2011: Threefry-2x32, 20 rounds)."""
+    # A Python loop: XLA fuses the unrolled rounds into one pass over the counters.
     keys = (key[0], key[1], key[0] ^ key[1] ^ _PARITY)
     first, second = jnp.broadcast_to(keys[0], counters.shape), counters + keys[1]
     for group in range(5):

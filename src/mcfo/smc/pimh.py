@@ -17,16 +17,16 @@ from mcfo.smc.trace import Trace
 from mcfo.types import Key
 
 _TAG = 0x70696D68
-"""Keeps the keys of a chain apart from those that a filter derives from the same key."""
+"""Separates the keys of a chain from those that a filter derives from the same key."""
 
 
 class Chain(eqx.Module):
     """M Metropolis-Hastings iterations over M + 1 independent sweeps.
 
     - `log_evidences`: log p̂ of every sweep, accepted or not. Their mean is a lower bound of log p(x_1:T) in
-      expectation; the accepted sweep's own is not, because acceptance favors large ones.
-    - `current`: which sweep is in force at the start and after each iteration.
-    - `trace`: the run of the sweep that is in force at the end.
+      expectation. That of the accepted sweep is not, because acceptance favors large values.
+    - `current`: the index of the chain's current sweep at the start and after each iteration.
+    - `trace`: the run of the sweep that is current at the end.
     - `key`: the key of that sweep.
     """
 
@@ -52,15 +52,15 @@ class PIMH(eqx.Module):
 
     Each iteration runs the filter again and accepts it with probability min(1, p̂* / p̂). The sweeps do not depend on
     one another, so all M + 1 run in parallel and the chain is a scan over M numbers. With `history` each sweep saves
-    its own while it runs: M + 1 times the memory of one filter. The distribution of the current trajectory converges
-    to the exact *smoothing* distribution as M grows, whatever the number of particles.
+    its history while it runs, which takes M + 1 times the memory of one filter. The distribution of the current
+    trajectory converges to the exact *smoothing* distribution as M grows, whatever the number of particles.
 
     **Arguments:**
 
     - `sampler`: the filter of one sweep.
     - `sweeps`: M.
-    - `reuse_noise`: let gradients pass through the accepted sweep's own noise. Acceptance chose the sweep by it, so
-      they are biased, also at the optimal proposal; it is there to show that.
+    - `reuse_noise`: whether gradients pass through the accepted sweep's own noise. Acceptance selects the sweep by this
+      noise, so the gradients are biased, also at the optimal proposal; the option exists to show the bias.
     """
 
     sampler: SMC
@@ -80,7 +80,7 @@ class PIMH(eqx.Module):
         return self.sampler.particles
 
     def __call__(self, model: Model, proposal: Proposal, series: Series, *, key: Key, history: bool = False) -> Chain:
-        """Runs the chain over one series; `history` keeps every particle of the accepted sweep."""
+        """Run the chain over one series; `history` saves every particle of the accepted sweep."""
         check_arguments(model, proposal, key)
         check_series(series)
         return _run(self, model, proposal, series, key, history)
@@ -88,7 +88,7 @@ class PIMH(eqx.Module):
     def trajectories(
         self, model: Model, proposal: Proposal, series: Series, *, key: Key
     ) -> tuple[Shaped[Array, "sweeps steps *latent"], Chain]:
-        """The trajectory z_1:T in force at the start and after each iteration, with the chain that chose them."""
+        """Return the current trajectory z_1:T at the start and after each iteration, and the chain that chose them."""
         check_arguments(model, proposal, key)
         check_series(series)
         return _trajectories(self, model, proposal, series, key)
@@ -108,12 +108,12 @@ def _trajectories(pimh: PIMH, model: Model, proposal: Proposal, series: Series, 
 
 
 def _sweeps(pimh: PIMH, model: Model, proposal: Proposal, series: Series, key: Key, history: bool):
-    """All sweeps side by side, a trace with the sweeps in front, and the chain over them."""
+    """Return the traces of all sweeps, whose first axis is the sweeps, and the chain over them."""
     keys = jax.random.split(_chain_key(key, series.series_id, "sweep"), pimh.sweeps + 1)
     traces: Trace = jax.vmap(lambda key: pimh.sampler(model, proposal, series, key=key, history=history))(keys)
     current = _accept(traces.log_evidence, _chain_key(key, series.series_id, "accept"))
-    # The accepted sweep is picked, not run again from its key: in float32 another batch shape rounds otherwise, and a
-    # run that resamples is then another run.
+    # The accepted sweep is picked, not run again from its key: in float32 another batch shape rounds differently, and
+    # resampling then chooses other ancestors.
     trace, accepted = jax.tree.map(lambda array: array[current[-1]], (traces, keys))
     return traces, Chain(traces.log_evidence, current, trace, accepted)
 
@@ -124,14 +124,14 @@ def _chain_key(key: Key, series_id: Int[Array, ""], use: str) -> Key:
 
 
 def _accept(log_evidences: Float[Array, " sweeps"], key: Key) -> Int[Array, " sweeps"]:
-    """Which sweep is in force at the start and after each iteration."""
+    """Return the index of the current sweep at the start and after each iteration."""
     log_evidences = jnp.where(jnp.isnan(log_evidences), -jnp.inf, log_evidences)
     log_uniforms = -jax.random.exponential(key, (len(log_evidences) - 1,), log_evidences.dtype)
 
     def iterate(current, candidate):
         sweep, log_uniform = candidate
         ratio = log_evidences[sweep] - log_evidences[current]
-        # A collapsed sweep (log p̂ = -inf) is left at once, also for another such, whose ratio is NaN.
+        # A collapsed sweep (log p̂ = -inf) is left at once, also for another collapsed one, where the ratio is NaN.
         moves = (log_uniform < ratio) | jnp.isneginf(log_evidences[current])
         current = jnp.where(moves, sweep, current)
         return current, current

@@ -1,8 +1,8 @@
-"""How ancestors are drawn, and when.
+"""Resampling schemes, which draw ancestors, and criteria, which decide when.
 
-Every scheme draws A_1 <= ... <= A_K with E[#{i : A_i = j}] = K W_j, which is all that an unbiased evidence needs.
+Every scheme draws A_1 <= ... <= A_K with E[#{i : A_i = j}] = K W_j, which is sufficient for an unbiased evidence.
 The order is ascending, so that gathers read memory forwards and distinct ancestors are counted by comparing
-neighbors. All of it is arithmetic inside XLA: no callback, no loop over particles, correct under `vmap`.
+neighbors. Schemes consist of array operations alone, without callbacks or loops over particles, and work under `vmap`.
 """
 
 import abc
@@ -18,34 +18,34 @@ from mcfo.smc.weights import Cumulative, Positions, count_type, cumulative_count
 from mcfo.types import Ancestors, Key, LogWeights, Numbers, Scalar, is_known
 
 _MOST_ROUNDING = 2**-10
-"""Copies by which rounding may have made an expected number too small."""
+"""The largest error of an expected number of copies that is taken for rounding."""
 _FINEST = 2**30
-"""Points on a line of integers that tell any number of groups apart."""
+"""The number of integer points on the line of cumulative weights; it resolves any number of groups."""
 _GROUP_TAG = 0x67726F75
-"""Keeps the numbers that choose a group apart from those that choose within it."""
+"""Separates the keys that choose a group from those that choose within it."""
 
 
 class Resampling(eqx.Module):
-    """A way to draw ancestors."""
+    """A resampling scheme, which draws ancestors."""
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
-        """Ancestors in ascending order, for normalized log-weights."""
+        """Return ancestors in ascending order, for normalized log-weights."""
 
     def numbers(self, particles: int, dtype: Any, *, key: Key) -> Any:
-        """What is random in one step, drawn before the weights are known; the key itself, unless a scheme says more.
+        """Return the random numbers of one step, drawn before the weights are known; by default the key itself.
 
-        A filter draws the numbers of many steps together. The numbers must not be reduced here: see `smc/noise`.
+        A filter draws the numbers of many steps together. Do not sum or reduce them here: see `smc/noise`.
         """
         return key
 
     def ancestors(self, log_weights: LogWeights, numbers: Any) -> Ancestors:
-        """The ancestors for these numbers."""
+        """Return the ancestors for these numbers."""
         return self(log_weights, key=numbers)
 
 
 class _ByNumbers(Resampling):
-    """A scheme that says which random numbers it needs."""
+    """A scheme that defines `numbers`."""
 
     def __call__(self, log_weights: LogWeights, *, key: Key) -> Ancestors:
         particles, dtype = len(log_weights), log_weights.dtype
@@ -88,7 +88,7 @@ class Systematic(_ByNumbers):
 
 
 class Residual(_ByNumbers):
-    """floor(K W_i) certain copies of each particle; the others are drawn from what remains. Liu and Chen (1998)."""
+    """floor(K W_i) certain copies of each particle; the others are drawn from the remainders. Liu and Chen (1998)."""
 
     def numbers(self, particles: int, dtype: Any, *, key: Key) -> Float[Array, " distances"]:
         return exponential(key, (particles + 1,), dtype)
@@ -96,7 +96,7 @@ class Residual(_ByNumbers):
     def ancestors(self, log_weights: LogWeights, numbers: Float[Array, " distances"]) -> Ancestors:
         particles = len(log_weights)
         expected = particles * jnp.exp(log_weights)
-        # K exp(-log K) rounds to just below one: a copy is whole up to rounding.
+        # K exp(-log K) rounds to just below one, so numbers within rounding of an integer count as that integer.
         rounding = jnp.minimum(8 * jnp.finfo(expected.dtype).eps * expected, _MOST_ROUNDING)
         certain = jnp.floor(expected + rounding)
         drawn = jnp.maximum(particles - jnp.sum(certain.astype(jnp.int32)), 0)
@@ -107,29 +107,29 @@ class Residual(_ByNumbers):
 
 
 class Criterion(eqx.Module):
-    """When to resample."""
+    """A criterion, which decides when to resample."""
 
     @abc.abstractmethod
     def __call__(self, log_weights: LogWeights) -> Bool[Array, ""] | bool:
-        """Whether to resample particles with these normalized log-weights."""
+        """Return whether to resample particles with these normalized log-weights."""
 
 
 class Always(Criterion):
-    """Resamples before every step but the first."""
+    """Resampling before every step but the first."""
 
     def __call__(self, log_weights: LogWeights) -> bool:
         return True
 
 
 class Never(Criterion):
-    """Does not resample: sequential importance sampling."""
+    """No resampling: sequential importance sampling."""
 
     def __call__(self, log_weights: LogWeights) -> bool:
         return False
 
 
 class ESSBelow(Criterion):
-    """Resamples when the effective sample size falls below a share of the particles, 0.5 by default."""
+    """Resampling when the effective sample size falls below a share of the particles, 0.5 by default."""
 
     threshold: Scalar
 
@@ -148,18 +148,20 @@ class ESSBelow(Criterion):
 
 
 def draw_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
-    """Independent draws from a set of normalized log-weights, in no order."""
+    """Return independent draws from normalized log-weights, in no particular order."""
     cumulative = _cumulative(log_weights, _FINEST)
-    # First a group, by an integer that resolves any number of them; then a particle of it.
+    # Draw a group by an integer, which resolves any number of groups, and then a particle of that group.
     point = (jax.random.bits(jax.random.fold_in(key, _GROUP_TAG), (count,), "uint32") & (_FINEST - 1)).astype(jnp.int32)
     uniforms = jax.random.uniform(key, (count,), log_weights.dtype)
     return cumulative.find_in_group(cumulative.find_group(point, 0.0), uniforms)
 
 
 def systematic_indices(log_weights: LogWeights, count: int, *, key: Key) -> Int[Array, " count"]:
-    """n draws from a set of normalized log-weights, ascending, on an even grid that one uniform number shifts: index i
-    is drawn n · W_i times in the mean."""
-    # Positions are in units of which each particle has about one, so that few draws from many particles are right too.
+    """Return n indices in ascending order by systematic sampling from normalized log-weights.
+
+    One uniform number shifts an even grid, and index i is drawn n · W_i times in the mean.
+    """
+    # Each particle has about one unit of length, so that few draws from many particles are exact too.
     spacing = -(-len(log_weights) // count)
     whole_offset = jax.random.randint(jax.random.fold_in(key, _GROUP_TAG), (), 0, spacing)
     offset = jax.random.uniform(key, (), log_weights.dtype)
@@ -173,20 +175,20 @@ def _cumulative(log_weights: LogWeights, n: int) -> Cumulative:
 
 
 def _ordered_points(distances: Float[Array, " distances"], n: int | Int[Array, ""]) -> Positions:
-    """n independent uniform points on a line from 0 to n, in ascending order: the first of as many as there can be.
+    """Return n independent uniform points on a line from 0 to n, in ascending order; entries after the nth are unused.
 
-    No sorting: distances between them are exponential variables, as shares of the sum of n + 1.
+    They need no sorting: the distances between them are n + 1 exponential variables, divided by their sum.
     """
-    # The last one apart: the others have the particles' number, which divides into blocks.
+    # The last distance is separate, so that the others are as many as the particles and divide into blocks.
     inner, last = jnp.where(jnp.arange(len(distances) - 1) < n, distances[:-1], 0.0), distances[n]
     return Cumulative.of(inner, n, gap=n * (last / (jnp.sum(inner) + last))).positions()
 
 
 def _from_boundaries(boundaries: Int[Array, " particles"], count: int | None = None) -> Int[Array, " n"]:
-    """Ancestors of n indices, where particle i owns those from boundaries[i-1] up to boundaries[i]; n is K by default.
+    """Return the ancestors of n indices (K by default); particle i owns boundaries[i-1] to boundaries[i] - 1.
 
-    A_j = #{i : boundaries[i] <= j}, counted by a scatter and a cumulative sum: linear in K, where a binary search
-    for each index is not. The last boundary must be n.
+    A_j = #{i : boundaries[i] <= j} is counted by a scatter and a cumulative sum, which is linear in K; a binary search
+    for each index would not be. The last boundary must be n.
     """
     particles = len(boundaries)
     count = particles if count is None else count

@@ -1,6 +1,6 @@
 """Smoothing distributions, p(z_1:T | x_1:T), from a run with its history.
 
-All three start from the same filter and trade cost against degeneracy:
+All three start from the same filter and trade cost for accuracy:
 
 | | result | cost | fails when |
 |---|---|---|---|
@@ -27,10 +27,10 @@ from mcfo.types import Key
 
 
 def genealogy(trace: Trace) -> Particles:
-    """The ancestral paths of the last step's particles, with their weights.
+    """Return the ancestral paths of the last step's particles, with their weights.
 
-    Particle i of step t is the ancestor at t of particle i at T. Unbiased up to p̂, consistent in K; but the number
-    of distinct ancestors falls with the distance to T.
+    Particle i of step t is the ancestor at t of particle i at T. Estimates are consistent in K, and unbiased when
+    multiplied by p̂, but the number of distinct ancestors falls with the distance to T.
     """
     history = _history(trace)
     places = jnp.arange(history.latents.shape[1], dtype=jnp.int32)
@@ -39,7 +39,7 @@ def genealogy(trace: Trace) -> Particles:
 
 
 def draw_trajectories(trace: Trace, count: int, *, key: Key) -> Particles:
-    """Whole paths drawn from the weighted genealogy: equally weighted, with repetitions."""
+    """Return whole paths drawn from the weighted genealogy: equally weighted, with repetitions."""
     history = _history(trace)
     count = _at_least(count, 1, "the number of paths")
     places = draw_indices(history.log_weights[-1], count, key=_smoothing_key(key, trace.series_id))
@@ -47,10 +47,10 @@ def draw_trajectories(trace: Trace, count: int, *, key: Key) -> Particles:
 
 
 def fixed_lag(trace: Trace, lag: int) -> Particles:
-    """p(z_t | x_1:t+L) for each t: the ancestors at t of the particles of step t + L, with their weights.
+    """Return p(z_t | x_1:t+L) for each t: the ancestors at t of the particles of step t + L, with their weights.
 
-    Lag 0 is the filter. The bias against p(z_t | x_1:T) falls as fast as the model forgets; the variance is that of
-    L steps of coalescence, however long the series. Kitagawa and Sato (2001).
+    Lag 0 is the filter. The bias against p(z_t | x_1:T) falls as fast as the model forgets; the variance comes from
+    L steps of coalescence, however long the series is. Kitagawa and Sato (2001).
     """
     history = _history(trace)
     lag = min(_at_least(lag, 0, "the lag"), len(history.ancestors) - 1)
@@ -76,9 +76,9 @@ def _fixed_lag(history: History, lag: int) -> Particles:
 
 
 def backward_simulation(model: Model, trace: Trace, series: Series, count: int, *, key: Key) -> Particles:
-    """Paths drawn backwards: z_T by the last weights, then z_t by W_t p(z_t+1 | z_t) p(x_t+1 | z_t+1, z_t).
+    """Return paths drawn backwards: z_T by the last weights, then z_t by W_t p(z_t+1 | z_t) p(x_t+1 | z_t+1, z_t).
 
-    Each of the `count` paths chooses again among all K particles at every step, so early steps do not lose diversity.
+    Each of the `count` paths chooses among all K particles at every step, so early steps do not lose diversity.
     The paths are independent given the filter, and consistent for the smoothing distribution in K. Godsill, Doucet and
     West (2004).
     """
@@ -107,7 +107,7 @@ def _backward_simulation(model: MarkovModel, history: History, series: Series, c
         latents, log_weights, (observation, observed, inputs, present_next), key = now
 
         def log_density(latent, later_latent):
-            # The emission matters where it reads the last latent (leverage, say), and is a constant otherwise.
+            # The emission matters if it reads the previous latent (leverage, for example); otherwise it is a constant.
             emission = model.emission(latent, later_latent, inputs)
             transition = model.transition(latent, inputs)
             return log_prob(transition, later_latent) + observed_log_prob(emission, observation, observed)
@@ -133,7 +133,7 @@ def _backward_simulation(model: MarkovModel, history: History, series: Series, c
 
 
 _TAG = 0x736D6F6F
-"""Keeps a smoother's keys apart from those that the filter derived from the same key."""
+"""Separates a smoother's keys from those that the filter derived from the same key."""
 
 
 def _smoothing_key(key: Key, series_id: Int[Array, ""]) -> Key:
@@ -156,7 +156,7 @@ def _at_least(value: int, smallest: int, name: str) -> int:
 
 @eqx.filter_jit
 def _ancestral_paths(history: History, places: Int[Array, " count"]) -> Shaped[Array, "steps count *latent"]:
-    """The paths that end in the particles with these indices of the last step."""
+    """Return the paths that end in the particles with these indices at the last step."""
 
     def back(places, step):
         latents, ancestors = step

@@ -1,4 +1,4 @@
-"""The one step that every filter, objective and task takes: resample, propose, weigh, remember."""
+"""The step that every filter, objective and task shares: resample, propose, weight, and update the memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mcfo.types import Ancestors, Key, LogWeights, Memory, Observation, Scalar
 
 @runtime_checkable
 class Filter(Protocol):
-    """What a step asks of a sampler."""
+    """The attributes that a step needs of a sampler."""
 
     @property
     def particles(self) -> Any: ...
@@ -33,7 +33,7 @@ class Filter(Protocol):
 
 
 class Outcome(NamedTuple):
-    """What a step leaves behind: the state, log R_t, and what was drawn."""
+    """The result of a step: the state after it, log R_t, and its draws."""
 
     state: State
     increment: Scalar
@@ -41,14 +41,14 @@ class Outcome(NamedTuple):
 
     @property
     def record(self) -> Record:
-        """How the step went."""
+        """The diagnostics of the step."""
         return step_record(self.increment, self.state.log_weights, self.draw.ancestors, self.draw.resampled)
 
 
 def take_step(
     sampler: Filter, model: Model, proposal: Proposal, state: State | None, frame: Frame, randomness: Randomness
 ) -> Outcome:
-    """One step of K particles; from nothing to the first weighted particles where `state` is None."""
+    """Take one step of K particles; if `state` is None, the first step."""
     particles, noise = sampler.particles, randomness.noise
     imputation = imputation_keys(model, frame, randomness.imputation, particles)
     if state is None:
@@ -85,7 +85,7 @@ def take_step(
 
 
 def _resample(sampler: Filter, state: State, frame: Frame, numbers: Any) -> tuple[State, Ancestors, Any]:
-    """The state with resampled histories and even weights, if the criterion asks for it."""
+    """Return the state with resampled histories and equal weights if the criterion is met."""
     themselves = jnp.arange(sampler.particles, dtype=jnp.int32)
     wanted = sampler.criterion(state.log_weights)
     if wanted is False:
@@ -97,19 +97,19 @@ def _resample(sampler: Filter, state: State, frame: Frame, numbers: Any) -> tupl
     if wanted is not True:
         ancestors = jnp.where(wanted, ancestors, themselves)
         log_weights = jnp.where(wanted, log_weights, state.log_weights)
-    # The latents stay: only a padded step hands them on, and it does not resample.
+    # The latents are not resampled: only a padded step passes them on, and it does not resample.
     return State(inherit(state.memory, ancestors), state.latents, log_weights), ancestors, wanted
 
 
 def inherit(tree: Any, ancestors: Ancestors) -> Any:
-    """What the ancestors had, for their descendants."""
+    """Return the arrays with each particle's entry replaced by that of its ancestor."""
     return jax.tree.map(lambda array: array.at[ancestors].get(mode="promise_in_bounds", indices_are_sorted=True), tree)
 
 
 def prior_and_proposed(
     model: Model, proposal: Proposal, memory: Memory, frame: Frame, *, first: bool
 ) -> tuple[Any, Any]:
-    """p(z_t | h_t-1) and q(z_t | h_t-1, x); the same object for a proposal that returns its prior."""
+    """Return p(z_t | h_t-1) and q(z_t | h_t-1, x); they are the same object if a proposal returns its prior."""
     if first:
         prior = model.initial(memory, frame.inputs)
         return prior, proposal.initial(prior, frame.context)
@@ -120,9 +120,10 @@ def prior_and_proposed(
 class Densities(NamedTuple):
     """The log-densities of one particle at a step, and the observation that its memory reads.
 
-    `log_joint` is log p(z_t, x_t | h_t-1) of what was observed of x_t, `log_imputed` log p of what was imputed given
-    that; `log_proposal` is log q(z_t | h_t-1, x); `log_weight` is log_joint - log_proposal, with the score of what was
-    imputed.
+    - `log_joint`: log p(z_t, x_t | h_t-1), for the observed part of x_t.
+    - `log_imputed`: log p of the imputed part, given the observed part.
+    - `log_proposal`: log q(z_t | h_t-1, x).
+    - `log_weight`: log_joint - log_proposal, with the score of the imputed part.
     """
 
     log_joint: Scalar
@@ -135,7 +136,7 @@ class Densities(NamedTuple):
 def log_densities(
     model: Model, prior: Any, proposed: Any, memory: Memory, latent: Any, frame: Frame, imputation: Key | None
 ) -> Densities:
-    """The densities of z_t and x_t for one particle; what is missing of x_t is imputed where its memory needs it."""
+    """Return the densities of z_t and x_t for one particle. Values of x_t that its memory needs are imputed."""
     emission = model.emission(memory, latent, frame.inputs)
     log_emission = observed_log_prob(emission, frame.observation, frame.observed)
     log_prior, log_proposal = log_prob(prior, latent), log_prob(proposed, latent)
@@ -144,11 +145,11 @@ def log_densities(
     log_weight = log_emission if proposed is prior else log_emission + log_prior - log_proposal
     if imputation is None or frame.observed is None:
         return Densities(log_joint, jnp.zeros_like(log_joint), log_proposal, log_weight, frame.observation)
-    # A memory that reads x_t needs all of it. What is missing is drawn from its conditional distribution given the
-    # rest, which multiplies the weight by one: the evidence stays unbiased.
+    # A memory that reads x_t needs all of it. Missing values are drawn from their conditional distribution given the
+    # observed ones, which multiplies the weight by one: the evidence stays unbiased.
     observation = imputed_observation(emission, frame, imputation)
-    # The draw is stopped, as it may be discrete; its score replaces the gradient through it. There is no score where
-    # the observed part is impossible.
+    # No gradient passes through the draw, because it may be discrete; its score takes the place of that gradient.
+    # There is no score if the observed part is impossible.
     possible = jnp.isfinite(log_emission)
     log_imputed = log_prob(emission, observation) - jnp.where(possible, log_emission, 0.0)
     log_imputed = jnp.where(possible, log_imputed, 0.0)
@@ -157,33 +158,33 @@ def log_densities(
 
 
 def imputed_observation(emission: Any, frame: Frame, imputation: Key) -> Observation:
-    """x_t with its missing part drawn given the rest."""
+    """Return x_t with its missing values drawn given the observed ones."""
     assert frame.observed is not None
     return jax.lax.stop_gradient(impute(emission, frame.observation, frame.observed, key=imputation))
 
 
 def imputation_keys(model: Model, frame: Frame, key: Key, particles: int) -> Any:
-    """A key for each particle where its memory needs values that are missing; otherwise None."""
+    """Return a key for each particle if its memory reads values that are missing; otherwise None."""
     if frame.observed is None or not model.imputes:
         return None
     return jax.random.split(key, particles)
 
 
 def weigh(carried: LogWeights, log_weights: LogWeights, frame: Frame) -> tuple[LogWeights, Scalar]:
-    """The carried weights times the new ones, normalized, and log R_t."""
-    # A particle of weight zero keeps it, also where its log-weight is NaN because it wandered off.
+    """Return the product of the carried and the new weights, normalized, and log R_t."""
+    # The weight of a zero-weight particle stays zero, also if its latent is so far off that its log-weight is NaN.
     alive = carried > -jnp.inf
     log_weights = jnp.where(alive, carried + jnp.where(alive, log_weights.astype(carried.dtype), 0.0), -jnp.inf)
     if frame.present is None:
         return normalize(log_weights)
-    # Before normalizing, so that no gradient passes through what a padded step would have weighed.
+    # Padding is masked before normalization, so that no gradient passes through the weights of a padded step.
     log_weights, increment = normalize(jnp.where(frame.present, log_weights, carried))
     return log_weights, jnp.where(frame.present, increment, 0.0)
 
 
 def step_record(increment: Scalar, log_weights: LogWeights, ancestors: Ancestors, resampled: Any) -> Record:
-    """How a step went, from its increment, the weights after it and the ancestors before it."""
-    # Ancestors ascend, so that distinct ones are counted by comparing neighbors.
+    """Return the diagnostics of a step, from its increment, the weights after it and its ancestors."""
+    # Ancestors are in ascending order, so comparing neighbors counts the distinct ones.
     changes = jnp.sum(ancestors[1:] != ancestors[:-1])
     return Record(
         log_evidence=increment,

@@ -1,4 +1,4 @@
-"""The one loop over the steps of a series: the first step, the scan over the others, and scans in blocks."""
+"""The loop over the steps of a series: the first step, the scan over the others, and scans in blocks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mcfo.smc.trace import State
 from mcfo.types import Key
 
 Visitor = Callable[[State | None, Outcome, Frame, Any], Any]
-"""What is computed at a step: from the state before it (None at the first), its outcome, its frame, and an extra."""
+"""A function of the state before a step (None at the first), the outcome of the step, its frame, and an extra."""
 
 
 def step_scan(
@@ -33,14 +33,14 @@ def step_scan(
     key: Key,
     extras: Any = None,
 ) -> tuple[State, Any]:
-    """Filters a series and calls `visit` at every step.
+    """Filter a series and call `visit` at every step.
 
     **Arguments:**
 
-    - `visit`: what to compute at each step; it decides what is saved, so that memory grows by that alone.
-    - `extras`: anything else that belongs to the steps, time first; `visit` receives its own row.
+    - `visit`: computes an output at each step; only these outputs are saved.
+    - `extras`: other arrays with one row for each step, time first; `visit` receives the row of its step.
 
-    **Returns:** the last state, and what `visit` returned, stacked over the steps.
+    **Returns:** the last state, and the outputs of `visit`, stacked over the steps.
     """
     steps = frames(proposal, series)
     fit = check_fit(model, proposal, frame_at(steps, 0))
@@ -50,7 +50,7 @@ def step_scan(
     dtype = outcome.state.log_weights.dtype
 
     def of_block(state: State, rows: Any) -> tuple[State, Any]:
-        # Not inside of the inner loop: to hash for one step at a time takes longer than the step of a small filter.
+        # Outside of the inner loop: random bits for one step at a time take longer than the step of a small filter.
         randomness = draw_randomness(sampler, fit.step, dtype, key, rows[0].series_id, rows[0].time)
 
         def body(state: State, step: Any) -> tuple[State, Any]:
@@ -66,33 +66,34 @@ def step_scan(
 
 
 def _steps_at_once(numbers: int) -> int:
-    """How many steps draw their random numbers together, where each needs so many.
+    """Return the number of steps whose random numbers are drawn together, if one step needs this many numbers.
 
-    Eight steps make one draw large enough. Small steps take more, to go round the outer loop less often; few enough
-    for the caches, where `vmap` runs the filters of many series. At least two: see `map_in_rounds`.
+    A draw for eight steps is large enough. Steps that need few numbers take more steps at once, so that the outer loop
+    has fewer iterations, but not more than fit the caches when `vmap` runs the filters of many series. There are at
+    least two steps: see `map_in_rounds`.
     """
     return max(2, min(max(8, 2**13 // numbers), 2**17 // numbers))
 
 
 def split_first(tree: Any) -> tuple[Any, Any]:
-    """The first step, and the others."""
+    """Return the first step, and the others."""
     return jax.tree.map(lambda array: array[0], tree), jax.tree.map(lambda array: array[1:], tree)
 
 
 def join_first(first: Any, *others: Any) -> Any:
-    """The first step in front of the others, which may come in several blocks."""
+    """Join the first step and the others, which may come in several blocks."""
     return jax.tree.map(lambda one, *rest: jnp.concatenate([one[None], *rest]), first, *others)
 
 
 @eqx.filter_jit
 def frames(proposal: Proposal, series: Series) -> Frame:
-    """All steps of a series, the time axis first, with the proposal's contexts."""
+    """Return all steps of a series, the time axis first, with the proposal's contexts."""
     clean = series.sanitized()
     return clean.frames(proposal.encode(clean))
 
 
 def frame_at(steps: Frame, time: int) -> Frame:
-    """One step out of `frames`."""
+    """Return one step of `frames`."""
     count = len(steps.observation)
     if not -count <= time < count:
         raise IndexError(f"There is no step {time}: the series has {count}, counted from 0.")
@@ -100,15 +101,15 @@ def frame_at(steps: Frame, time: int) -> Frame:
 
 
 def frame(proposal: Proposal, values: Any, *, time: int, inputs: Any = None, series_id: int = 0) -> Frame:
-    """One step of a stream, from the values that have just come in; any or all of them may be missing (NaN).
+    """Return the frame of one step of a stream from its values, any or all of which may be missing (NaN).
 
-    `time` counts from 0 and decides which random numbers the step uses: give every step its own. The proposal must be
-    one that reads no other step than its own.
+    `time` counts from 0 and determines the random numbers of the step, so every step needs its own. The proposal must
+    not read other steps.
     """
     row = np.asarray(values).reshape(1, -1)
     known = ~np.isnan(row.astype(float))
-    # A series without any value is refused, a step is not, so the mask is set afterwards. Where it can, it has one
-    # column, so that complete and missing steps run the same program.
+    # `Series` refuses a series without any value, but such a step is valid, so the mask is set afterwards. If possible
+    # it has one column, so that complete and missing steps run the same program.
     series = Series.from_values(
         np.where(known, row, 0), inputs=None if inputs is None else np.reshape(inputs, (1, -1)), series_id=series_id
     )
@@ -120,12 +121,12 @@ def frame(proposal: Proposal, values: Any, *, time: int, inputs: Any = None, ser
 def scan_blocks(
     of_block: Callable[[Any, Any], tuple[Any, Any]], carry: Any, rows: Any, *, size: int
 ) -> tuple[Any, Any]:
-    """`of_block(carry, rows of one block)` for one block after the other; `jax.lax.scan` is the case `size` = 1.
+    """Call `of_block(carry, rows of one block)` for one block after the other; with `size` = 1 it is `jax.lax.scan`.
 
     **Arguments:**
 
     - `of_block`: returns the next carry and an output for each row of the block.
-    - `size`: how many rows a block has at most.
+    - `size`: the largest number of rows of a block.
 
     **Returns:** the last carry and the outputs of all rows.
     """
@@ -133,7 +134,7 @@ def scan_blocks(
     if count <= size:
         return of_block(carry, rows)
     size = max(1, size)
-    # Rather blocks that leave no rest, if they are not much smaller: the rest compiles the block a second time.
+    # A remainder compiles the block a second time: prefer smaller blocks that leave none, down to half the size.
     divisor = max(part for part in range(1, size + 1) if count % part == 0)
     size = divisor if 2 * divisor >= size else size
     whole = count - count % size

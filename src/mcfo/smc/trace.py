@@ -33,7 +33,7 @@ class Particles(eqx.Module):
 
 
 class State(eqx.Module):
-    """Where a filter stands after a step: all that the next one needs, besides the data."""
+    """The state of a filter after a step: all that the next step needs besides the data."""
 
     memory: Memory
     latents: Shaped[Array, " particles *latent"]
@@ -61,21 +61,21 @@ class Record(eqx.Module):
 
     @property
     def finite(self) -> Bool[Array, "*steps"]:
-        """Whether the step's evidence is a finite number."""
+        """True where the step's evidence is a finite number."""
         return jnp.isfinite(self.log_evidence)
 
 
 class StepDraw(eqx.Module):
-    """What one step drew: with the frame, all that is needed to compute it again, and to differentiate it.
+    """The draws of one step. With the frame they are all that is needed to recompute and differentiate the step.
 
-    - `ancestors`: the ancestor of each particle; itself where nothing was resampled.
+    - `ancestors`: the ancestor of each particle; its own index where nothing was resampled.
     - `resampled`: whether resampling preceded the step.
     - `memory`: the memories at the start of the step, after resampling; None at the first step.
     - `carried`: the normalized log-weights at the start of the step.
-    - `noise`: what the latents were computed from.
+    - `noise`: the random numbers from which the latents were computed.
     - `latents`: z_t.
-    - `log_weights`: the normalized log-weights after the step; None where the latents are drawn anew.
-    - `imputation`: one key per particle for what is missing in x_t, where the memory needs it.
+    - `log_weights`: the normalized log-weights after the step; None where the latents are drawn again.
+    - `imputation`: one key per particle to draw the missing values of x_t, if the memory needs them.
     """
 
     ancestors: Int[Array, "*steps particles"]
@@ -89,7 +89,7 @@ class StepDraw(eqx.Module):
 
 
 class History(eqx.Module):
-    """Every particle of every step, with its ancestor in the step before (itself at the first step)."""
+    """Every particle of every step, with its ancestor in the step before (its own index at the first step)."""
 
     latents: Shaped[Array, "..."]
     log_weights: Float[Array, "*steps particles"]
@@ -104,7 +104,7 @@ class History(eqx.Module):
 class Trace(eqx.Module):
     """A run over one series: the last state, the record of every step, and the history if it was saved.
 
-    `length` is the number of steps that are not padding; None if all are. `series_id` is the series's.
+    `length` is the number of steps that are not padding; None if no step is. `series_id` is that of the series.
     """
 
     state: State
@@ -115,7 +115,7 @@ class Trace(eqx.Module):
 
     @property
     def log_evidence(self) -> Float[Array, "*batch"]:
-        """log p̂(x_1:T), the sum of the increments; exp of it is unbiased for p(x_1:T)."""
+        """log p̂(x_1:T), the sum of the increments. Its exponential is unbiased for p(x_1:T)."""
         return jnp.sum(self.record.log_evidence, axis=-1)
 
     @property
@@ -124,7 +124,7 @@ class Trace(eqx.Module):
         return self.state.log_weights.shape[-1]
 
     def require_history(self) -> History:
-        """The history, or an error that says how to save it."""
+        """Return the history, or raise an error that says how to save it."""
         if self.history is None:
-            raise ValueError("This run kept no history. Run the sampler with history=True.")
+            raise ValueError("This run saved no history. Run the sampler with history=True.")
         return self.history

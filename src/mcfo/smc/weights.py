@@ -1,8 +1,8 @@
 """Weights: normalized log-weights, the evidence increment, and cumulative sums that serve any number of particles.
 
-A float32 near one has a resolution of 2^-24. Cumulative weights that are kept as shares of the total therefore tell at
-most 2^24 places apart, and at K = 10^7 a quarter of the particles would own none. So sums are taken in two levels:
-within groups of about a thousand values, as shares of the group's sum, and over the groups, as whole numbers and
+A float32 near one has a resolution of 2^-24. Cumulative weights that are stored as shares of the total therefore
+distinguish at most 2^24 points, and at K = 10^7 a quarter of the particles would own none. So sums have two levels:
+within groups of about a thousand values they are shares of the group's sum, and over the groups they are integers and
 fractions of particles.
 """
 
@@ -21,20 +21,20 @@ _RESOLUTION = 14
 """A position is resolved to 2^-14 of a particle within a group of average weight."""
 _MOST_GROUPS = 2**14
 _FRACTION_BITS = 16
-"""Fractions of particles at the ends of groups are multiples of 2^-16: so many of them add up in an int32."""
+"""Fractions of particles at the ends of groups are multiples of 2^-16, whose sum fits an int32."""
 _BLOCKS = (*range(16, 33), *range(15, 7, -1))
-"""Sizes of the blocks in which sums are computed: the first that leaves no remainder, or else the first."""
+"""Sizes of the blocks in which sums are computed. The first that leaves no remainder is used, or else the first."""
 
 
 def normalize(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
-    """Normalized log-weights and log R = log sum_i w_i.
+    """Return normalized log-weights and log R = log sum_i w_i.
 
     If log R is not finite, weights cannot be divided by R. The particles then get equal weights, so that the filter
-    continues and all later numbers are defined, and log R says what happened: -inf if all weights are zero, +inf if one
+    continues and all later numbers are defined, and log R shows the cause: -inf if all weights are zero, +inf if one
     is infinite, NaN if one is NaN.
     """
-    # The largest finite one is taken off, so that exponentials do not overflow. The default is finite too, so that the
-    # shift always is.
+    # The largest finite log-weight is subtracted, so that exponentials do not overflow. The default is finite, so that
+    # the shift always is.
     lowest = jnp.finfo(log_weights.dtype).min
     shift = jnp.max(jnp.where(jnp.isfinite(log_weights), log_weights, lowest))
     shifted = log_weights - shift
@@ -45,17 +45,17 @@ def normalize(log_weights: LogWeights) -> tuple[LogWeights, Scalar]:
     )
     increment = log_total + shift
     uniform = -jnp.log(jnp.asarray(len(shifted), shifted.dtype))
-    # Not log_weights - increment: where both are huge (an outlier), the rounding of either is larger than one.
+    # Not log_weights - increment: if both are huge (an outlier), the rounding error of each is larger than one.
     return jnp.where(jnp.isfinite(increment), shifted - log_total, uniform), increment
 
 
 def effective_sample_size(log_weights: LogWeights) -> Scalar:
-    """ESS = 1 / sum_i W_i² for normalized log-weights: between 1 and the number of particles."""
+    """Return ESS = 1 / sum_i W_i² for normalized log-weights, between 1 and the number of particles."""
     return 1.0 / _sum(jnp.exp(2.0 * log_weights), log_weights != -jnp.inf)
 
 
 def _sum(weights: Float[Array, " particles"], positive: Bool[Array, " particles"]) -> Scalar:
-    """The sum of the positive weights; the others are zero anyway."""
+    """Return the sum of the weights, of which all but the positive ones are zero."""
     # XLA:CPU fuses `exp` into the reduction and then does not vectorize it (20x slower); the `where` prevents the
     # fusion (jaxlib 0.10).
     return jnp.sum(jnp.where(positive, weights, 0.0))
@@ -72,7 +72,7 @@ class Positions(NamedTuple):
     within: Float[Array, " size"]
 
     def split(self) -> tuple[Int[Array, " size"], Float[Array, " size"]]:
-        """The integer part and the fraction in [0, 1)."""
+        """Return the integer part and the fraction in [0, 1)."""
         floor = jnp.floor(self.within)
         return self.whole + floor.astype(jnp.int32), self.within - floor
 
@@ -80,9 +80,9 @@ class Positions(NamedTuple):
 class Cumulative(NamedTuple):
     """Cumulative sums of non-negative values, on a line from 0 to n.
 
-    They never decrease, they are constant exactly where a value is zero, and the last one is exactly n. Where the total
-    is zero or not finite they rise evenly. The second property keeps zero-weight particles from becoming ancestors by
-    rounding.
+    They never decrease, they are constant exactly where a value is zero, and the last one is exactly n, or n - `gap`
+    where one is given. The second property prevents rounding from making a zero-weight particle an ancestor. If the
+    total is zero or not finite, the sums rise evenly.
 
     - `shares`: cumulative sums within each group, as shares of the group's sum: the last one is exactly one.
     - `start`, `end`: where each group starts and ends. The end of one group is the start of the next.
@@ -98,11 +98,11 @@ class Cumulative(NamedTuple):
 
     @classmethod
     def of(cls, values: Float[Array, " size"], n: int | Int[Array, ""], gap: float | Scalar = 0.0) -> Cumulative:
-        """The cumulative sums of these values.
+        """Return the cumulative sums of these values.
 
         **Arguments:**
 
-        - `gap`: the line ends at n - `gap`.
+        - `gap`: the distance from the last sum to n.
         """
         size, dtype = len(values), values.dtype
         groups, group = _group_shape(size, dtype)
@@ -123,9 +123,9 @@ class Cumulative(NamedTuple):
         return cls(shares, start, end, length, size)
 
     def positions(self) -> Positions:
-        """The cumulative sum of each value."""
+        """Return the cumulative sum of each value."""
         steps = (self.end.whole - self.start.whole).astype(self.length.dtype)
-        # The largest number that is not beyond the group's end: rounding must not lead there.
+        # The largest number that is not beyond the group's end, so that rounding does not exceed the end.
         limit = steps + self.end.within
         limit = jnp.where(limit - steps > self.end.within, jnp.nextafter(limit, jnp.zeros_like(limit)), limit)
         inner = jnp.minimum(self.start.within[:, None] + self.length[:, None] * self.shares, limit[:, None])
@@ -135,7 +135,7 @@ class Cumulative(NamedTuple):
         return Positions(whole.reshape(-1)[: self.size], within.reshape(-1)[: self.size])
 
     def find(self, points: Positions) -> Int[Array, " points"]:
-        """The first index whose cumulative sum is beyond each point of the line."""
+        """Return, for each point of the line, the first index whose cumulative sum is beyond it."""
         whole, fraction = points.split()
         group = self.find_group(whole, fraction)
         distance = (whole - self.start.whole[group]).astype(fraction.dtype) + (fraction - self.start.within[group])
@@ -143,7 +143,7 @@ class Cumulative(NamedTuple):
         return self.find_in_group(group, distance / jnp.where(length > 0, length, 1.0))
 
     def find_group(self, whole: Int[Array, " points"], fraction: Float[Array, " points"] | float) -> Int[Array, "..."]:
-        """The first group that ends beyond each point."""
+        """Return, for each point, the first group that ends beyond it."""
         ends = self.end
         if len(ends.whole) == 1:
             return jnp.zeros((), jnp.int32)
@@ -154,7 +154,7 @@ class Cumulative(NamedTuple):
         return _first(beyond, jnp.zeros_like(whole), len(ends.whole))
 
     def find_in_group(self, group: Int[Array, "..."], share: Float[Array, " points"]) -> Int[Array, " points"]:
-        """The first index of a group whose share of the group's sum is beyond these."""
+        """Return the first index of each group whose cumulative share of the group's sum is beyond the given share."""
         size = self.shares.shape[1]
         shares = self.shares.reshape(-1)
         share = jnp.minimum(share, 1 - jnp.finfo(share.dtype).epsneg)
@@ -164,7 +164,7 @@ class Cumulative(NamedTuple):
 def _first(
     condition: Callable[[Int[Array, " points"]], Bool[Array, " points"]], low: Int[Array, " points"], size: int
 ) -> Int[Array, " points"]:
-    """The first of `size` indices from `low` on where the condition holds, by bisection; the last if it never does."""
+    """Return the first of `size` indices from `low` where the condition holds, by bisection; the last if none does."""
 
     def halve(_, bounds: tuple[Int[Array, " points"], Int[Array, " points"]]):
         low, high = bounds
@@ -176,12 +176,12 @@ def _first(
 
 
 def _group_shape(size: int, dtype) -> tuple[int, int]:
-    """The number of groups, and of values in each."""
+    """Return the number of groups, and of values in each."""
     least = -(-size // _MOST_GROUPS)
     most = max(2 ** (jnp.finfo(dtype).nmant + 1 - _RESOLUTION), 2 * least)
     if size <= most:
         return 1, size
-    # XLA:CPU does not vectorize what is padded, and its matrix products prefer blocks of 16 (jaxlib 0.10).
+    # XLA:CPU does not vectorize padded arrays, and its matrix products are fastest in blocks of 16 (jaxlib 0.10).
     divisors = [group for group in range(most, max(most // 8, least), -1) if size % group == 0]
     whole_blocks = [group for group in divisors if group % _BLOCKS[0] == 0]
     padded = _BLOCKS[0] * -(-size // (-(-size // most) * _BLOCKS[0]))
@@ -190,7 +190,7 @@ def _group_shape(size: int, dtype) -> tuple[int, int]:
 
 
 def _group_ends(totals: Float[Array, " groups"], n: int | Int[Array, ""], gap: float | Scalar) -> Positions:
-    """Where on the line from 0 to n - gap each group ends. All sums are of integers, and exact."""
+    """Return the end of each group on the line from 0 to n - gap. All sums are sums of integers, and exact."""
     unit = jnp.asarray(2.0**-_FRACTION_BITS, totals.dtype)
     expected = totals * (jnp.asarray(n - gap, totals.dtype) / jnp.sum(totals))
     floor = jnp.floor(expected)
@@ -199,7 +199,7 @@ def _group_ends(totals: Float[Array, " groups"], n: int | Int[Array, ""], gap: f
     gap_units = jnp.round(gap / unit).astype(jnp.int32)
 
     def spread(_, ends: tuple[Int[Array, " groups"], Int[Array, " groups"]]):
-        """What rounding has left over is spread in proportion. Equal ends stay equal, and the last becomes n - gap."""
+        """Spread the rounding error in proportion. Equal ends stay equal, and the last becomes n - gap."""
         whole, units = ends
         missing = jnp.left_shift(n - whole[-1], _FRACTION_BITS) - units[-1] - gap_units
         reached = whole + units * unit
@@ -208,17 +208,17 @@ def _group_ends(totals: Float[Array, " groups"], n: int | Int[Array, ""], gap: f
         carry = jnp.right_shift(units, _FRACTION_BITS)
         return whole + carry, units - jnp.left_shift(carry, _FRACTION_BITS)
 
-    # The second round changes nothing. XLA:CPU would compute all of this again for each particle unless it came out of
-    # a loop (jaxlib 0.10).
+    # The second iteration changes nothing. Without a loop, XLA:CPU would compute all of this again for each particle
+    # (jaxlib 0.10).
     whole, units = jax.lax.fori_loop(0, 2, spread, (whole, units))
     return Positions(whole, units * unit)
 
 
 def _shares(values: Float[Array, " size"]) -> tuple[Float[Array, " size"], Float[Array, ""]]:
-    """Cumulative sums of non-negative values divided by their total, and the total.
+    """Return cumulative sums of non-negative values divided by their total, and the total.
 
-    They never decrease, they are constant exactly where a value is zero, and the last one is one. They rise evenly
-    where the total is zero or not finite.
+    The sums never decrease, they are constant exactly where a value is zero, and the last one is one. If the total is
+    zero or not finite, they rise evenly.
 
     Sums within blocks are rounded to multiples of the smallest unit that can be added up without rounding, 2^-24 of the
     total in float32. All further additions are then exact, in any order.
@@ -227,7 +227,7 @@ def _shares(values: Float[Array, " size"]) -> tuple[Float[Array, " size"], Float
     table = _in_blocks(values)
     within = jnp.matmul(table, _triangle(table), precision="highest")
     total = jnp.sum(within[:, -1])
-    # As many units as add up exactly, less those that rounding may add.
+    # The number of units that add up exactly, less those that rounding may add.
     finest = 2.0 ** (jnp.finfo(values.dtype).nmant + 1) - 2 * len(table) - 2
     divisible = (total > 0) & (total < jnp.inf)
     units = jnp.round(within * (finest / jnp.where(divisible, total, 1.0)))
@@ -237,12 +237,12 @@ def _shares(values: Float[Array, " size"]) -> tuple[Float[Array, " size"], Float
 
 
 def count_type(size: int) -> Any:
-    """The type in which counts up to `size` are added: float32, whose matrix products are faster, where it is exact."""
+    """Return the type for sums of counts up to `size`: float32, whose matrix products are faster, if it is exact."""
     return jnp.float32 if size < 2**24 else jnp.int32
 
 
 def cumulative_count(counts: Real[Array, " size"], total: int | None = None) -> Int[Array, " size"]:
-    """Cumulative sums of counts that add up to at most `total`, by default their number."""
+    """Return cumulative sums of counts that add up to at most `total`, by default the number of counts."""
     size = len(counts)
     counts = counts.astype(count_type(size if total is None else total))
     if counts.dtype == jnp.int32:
@@ -253,7 +253,7 @@ def cumulative_count(counts: Real[Array, " size"], total: int | None = None) -> 
 
 
 def _starts(totals: Float[Array, " blocks"]) -> Float[Array, " blocks"]:
-    """The sum of the blocks before each one, of totals that add up without rounding."""
+    """Return the sum of all blocks before each block, for totals that add up without rounding."""
     size = len(totals)
     if size == 1:
         return jnp.zeros_like(totals)
@@ -265,14 +265,14 @@ def _starts(totals: Float[Array, " blocks"]) -> Float[Array, " blocks"]:
 
 
 def _in_blocks(values: Float[Array, " size"]) -> Float[Array, "blocks block"]:
-    # What is padded is not vectorized by XLA:CPU (jaxlib 0.10): rather blocks of an odd size.
+    # XLA:CPU does not vectorize padded arrays (jaxlib 0.10): prefer a block size that needs no padding.
     block = next((block for block in _BLOCKS if len(values) % block == 0), _BLOCKS[0])
     blocks = -(-len(values) // block)
     return jnp.pad(values, (0, blocks * block - len(values))).reshape(blocks, block)
 
 
 def _counts(shape: tuple[int, ...], size: int, dtype) -> Float[Array, "blocks block"]:
-    """How many of `size` values are in each block up to each index."""
+    """Return how many of `size` values are in each block up to each index."""
     blocks, block = shape
     left = size - block * jnp.arange(blocks)[:, None]
     return jnp.minimum(jnp.arange(1, block + 1), left).astype(dtype)
