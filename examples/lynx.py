@@ -46,7 +46,7 @@ def main(figure: str | None = None) -> None:
     for name, scores in (("model", scored.scores[0]), ("last year's count", scored.naive["naive"][0])):
         print(f"{name:18s} CRPS {scores.crps:6.1f} over {scores.forecasts} forecasts, {scores.coverage_90:.0%} in 90 %")
     if figure:
-        parts = components(model, fitted.proposal, series, particles=2000, paths=500).isel(series=0)
+        parts = components(model, fitted.proposal, series, particles=20_000, paths=500).isel(series=0)
         _draw(figure, counts, years, parts, scored)
 
 

@@ -58,7 +58,7 @@ def learn_each(
     for index in tried_first(panel):
         try:
             example = table_of([panel.series(index)])
-            options = with_suggestions(options, example)
+            options = with_suggestions(model, options, example)
             _, objective = initial(model, proposal, own, options, example, asked)
             found = True
             break
