@@ -5,6 +5,7 @@ python examples/airline.py [figure.png]
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -34,7 +35,7 @@ def learn(known: pd.Series):
 
 
 def main(figure: str | None = None) -> None:
-    values = passengers()
+    values: Any = passengers()
     known, held_out = values[:-HELD_OUT], values[-HELD_OUT:].to_numpy()
     fitted = learn(known)
     print(f"log-likelihood {fitted.evaluation.log_evidence:.3f}, exact")
@@ -51,7 +52,7 @@ def main(figure: str | None = None) -> None:
         _draw(figure, values, (low, center, high), components(model, fitted.proposal, known).isel(series=0))
 
 
-def _draw(figure: str, values: pd.Series, forecast, parts) -> None:
+def _draw(figure: str, values: Any, forecast, parts) -> None:
     dates = values.index.to_timestamp().to_numpy()
     known, ahead = dates[:-HELD_OUT], dates[-HELD_OUT:]
     page, axes = plt.subplots(3, 1, figsize=(9, 7), layout="constrained", sharex=True, height_ratios=(1.5, 1, 1))

@@ -7,7 +7,7 @@ Harvey and Durbin (1986), JRSS A 149, found a fall of 23.8 per cent with a large
 
 import sys
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import matplotlib
 
@@ -67,7 +67,7 @@ def main(figure: str | None = None) -> None:
         _draw(figure, frame, parts, found)
 
 
-def _draw(figure: str, frame: pd.DataFrame, parts, found: Effect) -> None:
+def _draw(figure: str, frame: Any, parts, found: Effect) -> None:
     months = frame.index.to_timestamp().to_numpy()
     page, axes = plt.subplots(2, 1, figsize=(9, 5.5), layout="constrained", sharex=True, height_ratios=(2, 1))
     level, law = (parts.sel(component=name)["component_mean"].values for name in ("level", "regression"))

@@ -36,7 +36,7 @@ def learn(known: Any):
 
 
 def main(figure: str | None = None) -> None:
-    frame = panel()
+    frame: Any = panel()
     whole = mcfo.read_series(frame, inputs=["value"])
     first = frame.index.get_level_values("year").max() - HELD_OUT
     known = mcfo.read_series(frame[frame.index.get_level_values("year") <= first], inputs=["value"])

@@ -30,7 +30,7 @@ from mcfo.experiments.pendulum_problem import (
 )  # fmt: skip
 from mcfo.experiments.runs import Run, Runs, cost, draw_learning
 from mcfo.experiments.study import run_study
-from mcfo.learning.settings import SCHEDULES
+from mcfo.learning.optimizers import SCHEDULES
 from mcfo.models import DeepMarkov, LinearGaussian
 from mcfo.proposals import Amortized, Bootstrap
 from support.browser import NEEDS_CHROMIUM, look_at

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import shlex
 import signal
@@ -85,7 +86,7 @@ def run_on_ray(tasks: Sequence[Task], cores: int, address: str, ended: Ended) ->
         raise InputError("Sweeps on Ray need the package ray: pip install 'mcfo[ray]'.") from None
     try:
         # `local` starts a cluster here, also where a variable of the environment names another one.
-        ray.init(address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise InputError(f"There is no Ray cluster at {address}: {error}. Give its address, auto, or local.") from error
     try:
