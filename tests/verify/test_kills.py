@@ -115,7 +115,7 @@ def test_full_disks(tmp_path):
     try:
         moments, full = random.Random(0), 0
         for _ in range(FULL_DISKS):
-            room = moments.choice([0, 4096, 1, 30_000, moments.randint(0, 400_000)])
+            room = moments.choice([0, 1, 4096, moments.randint(0, 2_000_000), moments.randint(500_000, 900_000)])
             (disk / "ballast").write_bytes(bytes(max(0, shutil.disk_usage(disk).free - room)))
             log.write_bytes(b"")
             code = start(*command, disk / "run", log=log).wait()

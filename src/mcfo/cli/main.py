@@ -95,6 +95,8 @@ def main() -> None:
             sys.stdout.flush()
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
+    except BrokenPipeError:
+        forget_output()  # nobody reads any more
     except Exception as error:
         # What no command foresaw of the machine: its memory is full, its disk, or nobody can write to its terminal.
         message = machine_message(error)

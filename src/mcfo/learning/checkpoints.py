@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import math
+import os
 import shutil
 import threading
 import warnings
@@ -28,8 +30,8 @@ from mcfo.learning.step import State
 KEEP = 3
 """The number of newest checkpoints that are preserved, besides the best."""
 _SCORE = "nll_per_step"
-_ROOM = 2**22
-"""Bytes of free space below which a disk is full: a checkpoint is written as many small files."""
+_ROOM = 2**19
+"""Bytes that a checkpoint may take beside its arrays: it is written as many small files."""
 _ONE_AT_A_TIME = threading.RLock()
 
 
@@ -105,13 +107,16 @@ class Checkpoints:
         content["seconds"] = np.asarray(seconds, np.float64)
         metrics = {_SCORE: nll_per_step} if math.isfinite(nll_per_step) else None
         try:
+            # Orbax is not asked where it would fail: of its writes that are under way then, each prints a traceback.
+            if shutil.disk_usage(self._folder).free < _ROOM + 2 * sum(array.nbytes for array in content.values()):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             with _orbax():
                 self._manager.save(step, content, metrics=metrics, force=True)
         except Exception as error:
             # Orbax and its storage raise errors of many types; each means that this checkpoint does not exist.
             self._failed = True
             raise RunError(
-                f"Cannot write the checkpoint of step {step} into {self._folder}: {_reason(self._folder, error)} "
+                f"Cannot write the checkpoint of step {step} into {self._folder}: {_first_line(error)} "
                 "Earlier ones are complete. Free some space, or repair the folder, and resume: --resume (in Python, "
                 "resume=True)."
             ) from error
@@ -176,9 +181,7 @@ class Checkpoints:
                 raise
 
 
-def _reason(folder: Path, error: Exception) -> str:
-    """Why a checkpoint could not be written."""
-    if folder.exists() and shutil.disk_usage(folder).free < _ROOM:
-        return "There is no room left on the disk."
-    line = str(error).strip().partition("\n")[0][:200] or type(error).__name__
+def _first_line(error: Exception) -> str:
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    line = text.strip().partition("\n")[0][:200] or type(error).__name__
     return line if line.endswith(".") else line + "."
