@@ -111,6 +111,7 @@ INNER = {
         "fit",
         "saved_runs",
         "saved_each",
+        "stream_settings",
         "recent_steps",
         "tangent_filter",
         "stream_updates",

@@ -16,7 +16,7 @@ from mcfo.gradients.rules import Lane, Rule
 from mcfo.gradients.score import Genealogical
 from mcfo.learning.parameters import Modules, split
 from mcfo.learning.recent_steps import RecentSteps
-from mcfo.learning.settings import Learning
+from mcfo.learning.stream_settings import Learning
 from mcfo.proposals.base import Proposal
 from mcfo.series import Frame, Series
 from mcfo.smc.filter import SMC

@@ -23,7 +23,7 @@ from mcfo.errors import InputError, PartlyMissingError
 from mcfo.inference.quantiles import LEVELS, Summary, check_levels
 from mcfo.learning.parameters import Modules, split
 from mcfo.learning.recent_steps import RecentSteps, StepRow
-from mcfo.learning.settings import Learning
+from mcfo.learning.stream_settings import Learning
 from mcfo.learning.stream_updates import StreamLanes, lagged_gradient, row_frame, step_gradient, updated
 from mcfo.learning.tangent_filter import TangentFilter
 from mcfo.models.base import Model

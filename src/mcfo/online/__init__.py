@@ -5,9 +5,9 @@ for x in stream:
     state, output = mcfo.online.step(state, x)
 """
 
-from mcfo.learning.settings import Learning as Learning
 from mcfo.learning.stream_files import restore as restore
 from mcfo.learning.stream_files import save as save
+from mcfo.learning.stream_settings import Learning as Learning
 from mcfo.learning.streaming import Output as Output
 from mcfo.learning.streaming import State as State
 from mcfo.learning.streaming import init as init
