@@ -96,7 +96,9 @@ def _page(run: RunRecord, checks: Checks | None, outlook: Outlook | None, figure
         report.warning(warning)
     if not warnings:
         forecasts = "" if checks is None else "; the intervals hold what they promise, and the errors have no structure"
-        report.text(f"Nothing stands out: no filter collapsed, no update was skipped, the ESS is sound{forecasts}.")
+        exact = nested(run.ended, "exact") is True
+        learning = "the search converged" if exact else "no filter collapsed, no update was skipped, the ESS is sound"
+        report.text(f"Nothing stands out: {learning}{forecasts}.")
     if run.results and checks is None:
         report.text("The forecasts were not checked: mcfo report RUN --data FILE does so.")
     if checks is not None:
