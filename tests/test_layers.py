@@ -76,6 +76,7 @@ INNER = {
     ],
     "learning": [
         "prior_families",
+        "optimizers",
         "settings",
         "parameters",
         "readable",

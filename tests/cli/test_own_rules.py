@@ -47,7 +47,8 @@ def test_a_rule_is_found_and_saved_by_name(files, monkeypatch):
     objective = json.loads((files / "run" / "config.json").read_text())["objective"]
     assert objective["phi"]["rule"] == {"kind": "Tempered", "temperature": 4.0} | objective["phi"]["rule"]
     digest = hashlib.sha256(RULES.encode()).hexdigest()
-    assert objective["rules"]["phi"] == {"name": "rules.py:hot", "own": True, "sha256": digest}
+    path = str((files / "rules.py").resolve())
+    assert objective["rules"]["phi"] == {"name": "rules.py:hot", "own": True, "path": path, "sha256": digest}
     assert objective["theta"]["rule"]["name"] == "filter-score"
     (files / "rules.py").write_text(RULES.replace("hot = Tempered(4.0)", "hot = Tempered(8.0)"))
     assert refused(invoke("fit", *words, "--resume"), "objective.phi.rule.temperature was 4.0 and is 8.0")

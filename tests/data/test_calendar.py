@@ -165,7 +165,7 @@ def test_rows_that_are_absent_become_gaps(freq):
     with pytest.warns(UserWarning, match="3 rows are absent"):
         named = named_series(lacking)
     assert len(named.series_list[0].values()) == 30
-    pd.testing.assert_index_equal(table.to_frame().index, whole.index, check_freq=False)
+    pd.testing.assert_index_equal(table.to_frame().index, whole.index)
     assert read_series(whole).on_grid().notes == (), "nothing is absent"
 
 

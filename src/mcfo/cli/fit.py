@@ -40,7 +40,7 @@ def fit(
         list[str] | None, opt.main("An option of the model, name=value; repeat it for several.", "--set")
     ] = None,
     holdout: Annotated[
-        float, opt.main("Share of the series, the last ones, that is held out.", min=0.0, max=0.9)
+        float, opt.data("Share of the series, the last ones, that is held out.", min=0.0, max=0.9)
     ] = 0.0,
     holdout_steps: Annotated[
         int, opt.main("Number of last steps of every series that are not learned from, but scored at the end.", min=0)
