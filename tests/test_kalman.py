@@ -252,6 +252,7 @@ def test_innovations_are_those_of_statsmodels():
     np.testing.assert_allclose(ours, expected, rtol=1e-8)
 
 
+@pytest.mark.ci
 def test_paths_follow_the_smoothing_law(two_views):
     """Their means and covariances are the smoother's, though the noise of the state is singular."""
     model, series, _ = two_views

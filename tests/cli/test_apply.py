@@ -31,6 +31,7 @@ def folder(classical_run, tmp_path_factory):
     return folder
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("task", ["filter", "smooth"])
 def test_files_and_pictures(folder, tmp_path, task):
     more = ["--paths", "20"] if task == "smooth" else []

@@ -53,6 +53,7 @@ def test_an_exact_fit_says_how_it_ended_and_scores_what_was_held_out(place):
     np.testing.assert_allclose(scored["scores"][0]["log_score"], (whole - first) / 6, rtol=1e-9)
 
 
+@pytest.mark.ci
 def test_evaluations_are_exact_unless_particles_are_asked_for(place):
     folder, _ = place
     command = ["evaluate", folder / "run", "--data", folder / "data.csv", "--json"]

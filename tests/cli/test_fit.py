@@ -91,6 +91,7 @@ def test_a_run_folder_has_everything(place):
     assert list((place / "run" / "figures").glob("*.png"))
 
 
+@pytest.mark.ci
 def test_evaluate_prints_what_python_computes(place):
     result = invoke("evaluate", place / "run", "--data", place / "series.csv", "--particles", 50, "--json")
     assert result.exit_code == 0, result.output

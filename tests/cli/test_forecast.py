@@ -30,6 +30,7 @@ def pictures(deep_run):
     return deep_run
 
 
+@pytest.mark.ci
 def test_numbers_of_a_forecast(numbers, tmp_path):
     result = invoke(
         *("forecast", numbers / "run", "--data", numbers / "series.csv", *FEW),

@@ -23,6 +23,7 @@ def numbers(classical_run, tmp_path_factory):
     return folder
 
 
+@pytest.mark.ci
 def test_numbers_and_picture(numbers, tmp_path):
     common = ("evaluate", numbers / "run", "--data", numbers / "series.csv", *FEW)
     result = invoke(*common, "--json", "--out", tmp_path / "s.json", "--plot", tmp_path / "s.png")

@@ -63,6 +63,7 @@ def cell(method="mcfo-smc", particles=100):
     return "", method, particles
 
 
+@pytest.mark.ci
 def test_the_optimum_is_the_papers():
     problem = small()
     gain = 1.2 / (1.2**2 + 0.01)

@@ -185,6 +185,7 @@ def cell(method="mcfo-smc", particles=10):
     return "", method, particles
 
 
+@pytest.mark.ci
 def test_tables_average_over_the_last_part_and_the_seeds():
     found = outcomes(learned(seed=0, last=0.4), learned(seed=1, prediction=52.0, last=0.4))
     prediction = found.of(cell(), "prediction")

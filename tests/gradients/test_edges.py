@@ -116,6 +116,7 @@ class Centered(Proposal):
         return prior
 
 
+@pytest.mark.ci
 def test_what_is_imputed_teaches_no_proposal():
     """At a gap the prior is the optimal proposal, so DReG is zero, whatever was drawn for the observation."""
     series = Series.from_values([np.nan, 2.0])
@@ -216,6 +217,7 @@ def test_objectives_can_be_made_while_tracing():
     assert np.isfinite(loss(0.5))
 
 
+@pytest.mark.ci
 def test_a_rule_of_ones_own_is_not_mistaken_for_another():
     class Doubled(FilterScore):
         def term(self, step):

@@ -64,6 +64,7 @@ def test_fisher_agrees_with_the_exact_score(problem, proposal):
     assert_mean(found, score)
 
 
+@pytest.mark.ci
 def test_nasmc_agrees_with_the_exact_filter_score_and_misses_the_score(problem):
     model, series, score, of_filter = problem
     found = gradients(nasmc(PARTICLES), model, OptimalRegimes(), series)

@@ -162,6 +162,7 @@ def test_narrow_emissions_are_scored_by_draws_of_the_proposal():
     assert np.isnan([one.log_score for one in blind.scores[1:]]).all()
 
 
+@pytest.mark.ci
 def test_a_log_score_that_a_few_draws_decide_is_not_a_number():
     model = LinearGaussian.scalar(1.0, 1.0, transition_variance=1.0, emission_variance=1e-8)
     series = Series.from_values(np.cumsum(np.full(8, 3.5)))
@@ -202,6 +203,7 @@ def test_states_are_those_of_the_joint_gaussian(task):
     assert not np.allclose(wrong["latent_mean"], dataset["latent_mean"], rtol=1e-8)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("task", ["filter", "smooth"])
 def test_draws_have_the_exact_distribution(task):
     model = two_columns()
@@ -305,6 +307,7 @@ def test_double_precision_whatever_the_session_is():
     assert abs(rough - double) > 1e-3
 
 
+@pytest.mark.ci
 def test_what_cannot_be_answered_exactly_is_refused():
     model = two_columns()
     series = gapped_series(model)

@@ -174,6 +174,7 @@ def test_data_come_in_many_forms(tmp_path):
     assert len(named_series(make_series(3)).series_list) == 3
 
 
+@pytest.mark.ci
 def test_padding_and_company_change_nothing():
     alone, others = make_series(2)[1], make_series(2)
     first = filter(TRUTH, LocallyOptimal(TRUTH), others, particles=41)

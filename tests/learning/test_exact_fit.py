@@ -156,6 +156,7 @@ def test_a_variance_at_zero_is_said():
     assert moving.best.convergence.at_bounds == ()
 
 
+@pytest.mark.ci
 def test_several_series_with_gaps_and_inputs_share_one_model():
     rng = np.random.default_rng(1)
     series_list = []
@@ -174,6 +175,7 @@ def test_several_series_with_gaps_and_inputs_share_one_model():
     np.testing.assert_allclose(fitted.evaluation.nll_per_step, -total / steps, rtol=1e-9)
 
 
+@pytest.mark.ci
 def test_the_same_step_and_the_same_error_everywhere():
     values = trended()
     fitted = mcfo.fit("local-trend", values)

@@ -86,6 +86,7 @@ def test_a_restored_stream_goes_on_to_the_bit(tmp_path, theta):
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "state.npz").read_bytes()
 
 
+@pytest.mark.ci
 def test_the_first_update_is_the_objectives_gradient():
     """Gradient descent of rate one on one step, against the objective's loss on a series of that step."""
     model, proposal = start()

@@ -146,6 +146,7 @@ finally:
 """
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("first", [False, True], ids=["later", "first"])
 def test_interrupt_while_blocked(first):
     with start(BLOCKED.format(first=first), stderr=subprocess.PIPE) as process:

@@ -34,6 +34,7 @@ def test_a_network_is_what_its_layers_say():
             MLP(*sizes, key=KEY)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("sizes", [(), (7,), (4, 9, 5)])
 def test_a_transition_begins_near_the_identity(sizes):
     plain, near = (
@@ -68,6 +69,7 @@ def test_a_network_too_narrow_to_carry_its_inputs_begins_as_any_other():
     assert narrow.transition(jnp.zeros(3), None).base_dist.scale == pytest.approx(0.3)
 
 
+@pytest.mark.ci
 def test_a_proposal_begins_near_the_latent_before():
     """The encoder's features move it, the latent carries over; without that it does not."""
     features, latents = jax.random.normal(KEY, (200, 32)), jax.random.normal(jax.random.key(1), (200, 3))
@@ -149,6 +151,7 @@ def test_no_more_traces_than_latents():
             DeepMarkov(9, key=KEY, traces=traces)
 
 
+@pytest.mark.ci
 def test_deviations_of_a_step_begin_small():
     """So that a latent remembers. Those of the transition hardly depend on the latent, whatever it is."""
     latents = jax.random.normal(KEY, (200, 3))

@@ -41,6 +41,7 @@ def lstm(cell, read, hidden, memory):
     return special.expit(o) * np.tanh(memory), memory
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("kind", [VRNN, SRNN])
 def test_the_joint_density_is_that_of_the_equations(kind):
     model, _ = small(kind)

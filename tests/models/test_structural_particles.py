@@ -56,6 +56,7 @@ def test_particles_have_the_same_evidence():
     assert standard_errors(evidence_ratios(other, series, exact), 1.0) > 5
 
 
+@pytest.mark.ci
 def test_the_linearized_proposal_finds_the_posterior():
     """Of one Poisson count: its mean by quadrature, and a Gaussian emission's exactly."""
     model = structural(emission="poisson")

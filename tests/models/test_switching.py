@@ -39,6 +39,7 @@ def test_the_evidence_is_unbiased_and_gaps_are_left_out_exactly(dimensions):
     assert np.max(standard_errors(ratios(model, OptimalRegimes(), filled, exact), 1.0)) > 5
 
 
+@pytest.mark.ci
 def test_with_every_path_the_evidence_is_exact():
     """With one regime nothing is random: the memory is the Kalman filter, gaps included."""
     one = switching(2)
@@ -90,6 +91,7 @@ def test_a_mixture_of_noises_has_the_evidence_of_the_mixture():
     assert abs(alone - exact) > 0.5
 
 
+@pytest.mark.ci
 def test_inputs_reach_the_memory():
     def model(inputs):
         arguments = {"initial_mean": 0.0, "initial_noise": 1.0, "emission_matrix": 1.0, "transition_noise": 0.5}

@@ -116,6 +116,7 @@ def test_the_noise_of_a_gap_is_the_integral_over_it():
         )
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("name", ["local-level", "local-trend"])
 def test_filters_at_uneven_times_are_unbiased(name):
     gaps = np.array([1.0, 2.5, 0.3, 1.0, 4.0])

@@ -225,6 +225,7 @@ def test_the_value_is_the_bound_whatever_the_rules():
     np.testing.assert_allclose(value(pimh), -chains.mean(), rtol=1e-12)
 
 
+@pytest.mark.ci
 def test_a_proposal_without_parameters_is_left_alone():
     gradients, _ = eqx.filter_jit(ascent)(mcfo.objectives.bootstrap(5), MODEL, Bootstrap(), ragged_batch(), KEY)
     same, _ = eqx.filter_jit(ascent)(mcfo.objectives.mcfo(5), MODEL, Bootstrap(), ragged_batch(), KEY)

@@ -170,6 +170,7 @@ def test_priors_have_the_densities_of_scipy():
     np.testing.assert_allclose(coordinates.log_jacobian(coordinates.vector()), np.log(scales).sum(), rtol=1e-9)
 
 
+@pytest.mark.ci
 def test_the_jacobian_of_a_full_covariance():
     model = LinearGaussian(
         initial_mean=[0.0, 0.0],

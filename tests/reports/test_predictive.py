@@ -104,6 +104,7 @@ def test_the_page_shows_them(folder):
     assert write_run_report(folder).read_bytes() == first
 
 
+@pytest.mark.ci
 def test_forecasts_and_concerns_are_said_first(tmp_path):
     """A right model gives no cause for concern; one without memory and with too little noise does."""
     data = drawn(MODEL)

@@ -226,6 +226,7 @@ def test_dead_particles_do_not_poison_the_living(criterion):
     assert np.isfinite(trace.log_evidence)
 
 
+@pytest.mark.ci
 def test_windows_continue_a_run():
     model = MODELS["scalar"]()
     proposal = PROPOSALS["locally-optimal"](model)
@@ -289,6 +290,7 @@ def test_steps_equal_the_whole_run(case, criterion):
     assert_same(state.particles.mean(), whole.history.particles.mean()[-1])
 
 
+@pytest.mark.ci
 def test_same_seed_same_bits_and_another_seed_others():
     model, proposal = ZOO["vector"]()
     series = make_series(model, 8, gaps=True)
@@ -348,6 +350,7 @@ def test_record_counts_ancestors():
     assert trace.record.finite.all()
 
 
+@pytest.mark.ci
 def test_float32_agrees_with_float64():
     model, proposal = ZOO["scalar"]()
     series = make_series(model, 50)

@@ -133,6 +133,7 @@ class Echo(Model):
         return observation.astype(float)
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("dtype", [float, int])
 def test_imputed_values_keep_their_score_and_their_fractions(dtype):
     """x_2 ~ N(2 drift, 2) if x_1 is missing: log p and its derivative are known."""

@@ -71,6 +71,7 @@ def test_a_key_for_each_particle():
     assert jnp.all(draw_noise(None, 4, KEYS[0][None])[0] == jax.random.split(KEYS[0], 4))
 
 
+@pytest.mark.ci
 @pytest.mark.parametrize("latent", [1, 2, 3])
 @pytest.mark.parametrize("particles", [2, 8, 24, 32, 64])
 def test_few_particles_compile(particles, latent):
