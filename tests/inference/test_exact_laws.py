@@ -150,7 +150,7 @@ def test_narrow_emissions_are_scored_by_draws_of_the_proposal():
         transition_matrix=[[1.0, 1.0], [0.0, 1.0]],
         transition_noise=[0.01, 1e-6],
         emission_matrix=[[1.0, 0.0]],
-        emission_noise=1e-6,
+        emission_noise=1e-10,
     )
     series = Series.from_values(np.log(AIRLINE))
     options = {"horizon": 6, "first": 121, "particles": 1000, "draws": 1000, "key": jax.random.key(0)}
