@@ -43,7 +43,7 @@ def test_reproduce(tmp_path):
     while kills < KILLS:
         process = start(tiny_studies.__file__, "lgssm", killed, log=log)
         try:
-            process.wait(moments.uniform(0.1, 1.0) * seconds)
+            process.wait(moments.uniform(0.05, 0.4) * seconds)
             break  # it ended before it was killed
         except subprocess.TimeoutExpired:
             process.kill()
@@ -115,7 +115,7 @@ def test_full_disks(tmp_path):
     try:
         moments, full = random.Random(0), 0
         for _ in range(FULL_DISKS):
-            room = moments.choice([0, 1, 4096, moments.randint(0, 2_000_000), moments.randint(500_000, 900_000)])
+            room = moments.choice([0, 1, 4096, moments.randint(0, 500_000), 2**19 + moments.randint(0, 100_000)])
             (disk / "ballast").write_bytes(bytes(max(0, shutil.disk_usage(disk).free - room)))
             log.write_bytes(b"")
             code = start(*command, disk / "run", log=log).wait()
