@@ -48,7 +48,7 @@ def lower(model, proposal, fixed, series, rules):
     learned, rest = split(Modules(model, proposal), fixed)
     arrays, static = eqx.partition(rest, eqx.is_array)
     optimizer = optax.adam(0.01)
-    chunk = build_chunk(objectives.mcfo(4, **rules), optimizer, static, 0, build_mesh(1, DEVICES))
+    chunk = build_chunk(objectives.mcfo(4, **rules), optimizer, static, (0,), build_mesh(1, DEVICES))
     batch = stack(series)
     places = np.zeros((1, SEEDS, 2), np.int32)
     seeds, count = np.arange(SEEDS, dtype=np.int32), np.asarray(1, np.int32)
