@@ -54,7 +54,7 @@ CASES = {
     "factor": ("linear-gaussian", columns, {"latent": 1}),
     "structural level": ("structural", nile, {}),
     "structural trend": ("structural", trended, {"trend": "local"}),
-    "structural autoregression": ("structural", lambda: columns()[:, 0], {"ar": 1}),
+    "structural autoregression": ("structural", lambda: columns()[:, 0], {"ar": 1, "trend": "none"}),
 }
 """Every exact model of the catalogue, with data."""
 

@@ -60,6 +60,9 @@ class Entry(NamedTuple):
         """Return the interval y ± `width` to first order, on the scale on which the range is the real line: the
         logarithm of the distance to a bound, the logit between two bounds."""
         above, below = value - self.low, self.high - value
+        if min(above, below) <= 0.0:
+            # At a bound the scale of the interval is infinite: rounding has taken what was left of the distance.
+            return max(self.low, value - width), min(self.high, value + width)
         if math.isinf(above) and math.isinf(below):
             return value - width, value + width
         if math.isinf(below):

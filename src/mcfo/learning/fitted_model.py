@@ -194,7 +194,9 @@ class FittedModel:
         """
         named, evaluation, notes = self._known(), self._own_evaluation(), list(self.warnings)
         uncertainty = self.uncertainty
-        rows = self._parameters() if uncertainty is None else [ParameterRow(*one) for one in uncertainty.rows]
+        rows = self._parameters()
+        if uncertainty is not None:
+            rows = [ParameterRow(_readable(name), *numbers) for name, *numbers in uncertainty.rows]
         notes += [] if uncertainty is None else list(uncertainty.notes)
         found, season = {}, self._season()
         if named is None:
@@ -324,6 +326,12 @@ class FittedModel:
                 label = parameter_name(name) + (f" [{', '.join(map(str, index))}]" if values.size > 1 else "")
                 rows.append(ParameterRow(label, float(values[index])))
         return rows[:_ROWS]
+
+
+def _readable(label: str) -> str:
+    """The name of a number as people mean it: "standard deviation of emission noise [0]"."""
+    name, bracket, index = label.partition("[")
+    return parameter_name(f"model.{name}") + (f" {bracket}{index}" if bracket else "")
 
 
 def _span(known: NamedSeries) -> str:
