@@ -72,7 +72,7 @@ def test_counts_with_gaps_and_three_states(tmp_path):
     assert refused(invoke("fit", "hmm", "--data", bad, "--out", tmp_path / "no", *options), "2.5 is not a count")
 
 
-@pytest.mark.ci
+@pytest.mark.slow
 def test_switching_runs_from_a_table_to_its_regimes(tmp_path):
     path, values = levels()
     values[20:23] = np.nan

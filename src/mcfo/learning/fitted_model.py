@@ -34,7 +34,7 @@ from mcfo.learning.readable import readable_arrays, readable_fixed
 from mcfo.models.base import Model
 from mcfo.models.structural_model import EmittedStructural, GaussianStructural, VolatileStructural
 from mcfo.proposals.base import Proposal
-from mcfo.reports.formatting import counted, listed, parameter_name
+from mcfo.reports.formatting import counted, listed, number_name, parameter_name
 from mcfo.reports.model_page import notebook_page
 from mcfo.reports.model_plots import draw_components, draw_fit, draw_forecast
 from mcfo.reports.summary import FitSummary, ParameterRow
@@ -196,7 +196,7 @@ class FittedModel:
         uncertainty = self.uncertainty
         rows = self._parameters()
         if uncertainty is not None:
-            rows = [ParameterRow(_readable(name), *numbers) for name, *numbers in uncertainty.rows]
+            rows = [ParameterRow(number_name(name), *numbers) for name, *numbers in uncertainty.rows]
         notes += [] if uncertainty is None else list(uncertainty.notes)
         found, season = {}, self._season()
         if named is None:
@@ -326,12 +326,6 @@ class FittedModel:
                 label = parameter_name(name) + (f" [{', '.join(map(str, index))}]" if values.size > 1 else "")
                 rows.append(ParameterRow(label, float(values[index])))
         return rows[:_ROWS]
-
-
-def _readable(label: str) -> str:
-    """The name of a number as people mean it: "standard deviation of emission noise [0]"."""
-    name, bracket, index = label.partition("[")
-    return parameter_name(f"model.{name}") + (f" {bracket}{index}" if bracket else "")
 
 
 def _span(known: NamedSeries) -> str:

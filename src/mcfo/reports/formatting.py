@@ -86,6 +86,12 @@ def parameter_name(path: str) -> str:
     return shortened(f"{parts[1]} of {parts[0]}" if len(parts) == 2 else ", ".join(parts), 60)
 
 
+def number_name(label: str) -> str:
+    """A number of a model by its name and index as text: "standard deviation of emission noise [0]"."""
+    name, bracket, index = label.partition("[")
+    return parameter_name(f"model.{name}") + (f" {bracket}{index}" if bracket else "")
+
+
 def data_text(data: Any) -> str:
     """40 series with 4000 steps in all and 1 dimension (series.csv)."""
     series, steps, dimensions = (whole(nested(data, name)) for name in ("series", "steps", "dimensions"))
