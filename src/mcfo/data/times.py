@@ -109,7 +109,7 @@ class Clock:
 
 
 def _refuse_date(text: str) -> None:
-    """Of months by name nobody expects an order; of a date one does."""
+    """Refuse a date in an unknown format: one expects its order, while names of months have none."""
     if re.match(r"\d{1,4}([./-])\d{1,2}\1\d{1,4}(?!\d)", text):
         raise ValueError(
             f"{text!r} looks like a date, but is no ISO date, so that nobody can tell whether times increase. Write "

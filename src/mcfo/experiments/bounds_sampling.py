@@ -199,7 +199,7 @@ class Point(NamedTuple):
 
     @classmethod
     def of_blocks(cls, sizes: tuple[int, ...], blocks: Mapping[str, np.ndarray], limit: float) -> list[Point]:
-        """Of each K, from blocks of one estimate a step, or of one estimate a path."""
+        """Return the point of each K, from blocks of one estimate a step, or of one estimate a path."""
         arrays = (blocks[name] for name in ("log_ratio", "excess", "square"))
         log_ratio, excess, square = (array.reshape(*array.shape[:2], -1) for array in arrays)
         spreads = np.sqrt(np.sum(square.mean(0) - log_ratio.mean(0) ** 2, axis=-1))

@@ -38,7 +38,7 @@ SMALL: dict[str, Callable[[int], Objective]] = {
     "next-increment": next_increment,
     "fivo-truncated": vsmc,
 }
-"""Of the case whose answer is known without sampling: its resampling terms."""
+"""The resampling terms of the case whose answer is known without sampling."""
 _COSTLY = ("fivo-full", "pimh")
 
 

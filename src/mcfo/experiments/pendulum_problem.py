@@ -104,7 +104,7 @@ DRAWS = 100
 """Particles, drawn from the weights, whose pictures are averaged for the predictive mean."""
 _TAG = 0x6672616D
 _QUANTILES = 32
-"""Of the next angle, over which a frame is averaged."""
+"""The number of quantiles of the next angle over which a frame is averaged."""
 Videos: TypeAlias = Float[Array, "videos frames pixels"]
 
 
